@@ -1,0 +1,46 @@
+"""Identifiers: turn ids, record ids, and W3C trace and span ids.
+
+Pure but for `generate_turn_id`, the one place in the product where a turn id is made. Trace and
+span ids are made from bits the caller draws, so that they can be tested.
+Source: W3C Trace Context, section 3.2 (`traceparent`).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import Final
+
+_UUID4: Final = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+)
+
+
+def generate_turn_id() -> str:
+    """A new turn id: a UUID version 4 in its canonical lower-case form."""
+    return str(uuid.uuid4())
+
+
+def is_turn_id(text: str) -> bool:
+    """Whether `text` is a canonical UUID version 4."""
+    return _UUID4.fullmatch(text) is not None
+
+
+def record_id(prefix: str, bits: int) -> str:
+    """An id for a record that is not a turn: `prefix` and 128 bits in hex.
+
+    prefix: `call`, `acc`, `req` …; bits: 128 random bits.
+    """
+    return f"{prefix}_{bits & ((1 << 128) - 1):032x}"
+
+
+def trace_id(bits: int) -> str:
+    """A W3C trace id from 128 bits; all-zero is not allowed, so the last bit is set then."""
+    value = bits & ((1 << 128) - 1)
+    return f"{value or 1:032x}"
+
+
+def span_id(bits: int) -> str:
+    """A W3C span id from 64 bits; all-zero is not allowed, so the last bit is set then."""
+    value = bits & ((1 << 64) - 1)
+    return f"{value or 1:016x}"
