@@ -1,0 +1,249 @@
+"""Strict JSON that keeps what other readers lose, and the writer that gives it back.
+
+A tree is made of dict, list, str, bool, None, int, float and `Num`. `Num` stands for a number whose
+text Python would not give back (`0.10`, `1E5`, `-0`, `1e400`), so a value that is read and written
+again has the same digits. Duplicate keys, bad UTF-8 and depth are always refused; non-finite
+numbers and lone surrogates are refused from clients and carried from providers.
+
+Source: RFC 8259; I-JSON (RFC 7493) for duplicate keys and surrogates.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+DEPTH_MAX: Final = 128
+"""Nesting of arrays and objects; the gateway's contract, section 2."""
+
+_SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SCAN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+class Malformed(Exception):
+    """JSON that is not acceptable. `reason` says why without content; `path` says where, if known."""
+
+    def __init__(self, reason: str, path: str | None = None) -> None:
+        super().__init__(reason if path is None else f"{reason} at `{path}`")
+        self.reason = reason
+        self.path = path
+
+
+class Num:
+    """A number kept as its source text, because int or float would write it differently."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Num) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"Num({self.text})"
+
+    def __float__(self) -> float:
+        return float(self.text)
+
+
+class NonFinite:
+    """`NaN`, `Infinity` or `-Infinity` as a provider sent it; written as null."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NonFinite) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"NonFinite({self.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A read JSON text."""
+
+    value: Any
+    has_nonfinite: bool
+    """Whether `NonFinite` stands somewhere in `value`; only ever true for providers."""
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise Malformed("an object has the same key twice", _name(key))
+            seen.add(key)
+    return value
+
+
+def _name(key: str) -> str:
+    """A key as it may stand in a message: short, and escaped where it is odd."""
+    shown = key if len(key) <= 64 else key[:61] + "..."
+    return shown.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def _integer(text: str) -> int | Num:
+    if len(text) > 40:
+        # int() of a long text is quadratic and refused beyond 4300 digits; the text is enough.
+        return Num(text)
+    value = int(text)
+    return value if value or text == "0" else Num(text)
+
+
+def _real(text: str) -> float | Num:
+    value = float(text)
+    return value if repr(value) == text else Num(text)
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise Malformed(f"{text} is not JSON")
+
+
+_CLIENT: Final = json.JSONDecoder(
+    object_pairs_hook=_pairs,
+    parse_int=_integer,
+    parse_float=_real,
+    parse_constant=_refuse_constant,
+)
+_PROVIDER: Final = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=_integer, parse_float=_real, parse_constant=NonFinite
+)
+
+
+def read_client(raw: bytes) -> Any:
+    """The tree of a client's JSON text. Raises Malformed."""
+    value = _decode(raw, _CLIENT)
+    if _SURROGATE_ESCAPE.search(raw):
+        path = surrogate_path(value)
+        if path is not None:
+            raise Malformed("a string has a lone surrogate", path)
+    return value
+
+
+def read_provider(raw: bytes | memoryview) -> Document:
+    """The tree of a provider's JSON text, non-finite numbers and lone surrogates included.
+
+    Raises Malformed for anything else that is not strict JSON.
+    """
+    data = bytes(raw)
+    value = _decode(data, _PROVIDER)
+    suspect = b"NaN" in data or b"Infinity" in data
+    return Document(value, suspect and _has_nonfinite(value))
+
+
+def _decode(raw: bytes, decoder: json.JSONDecoder) -> Any:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as bad:
+        raise Malformed(f"byte {bad.start} is not UTF-8") from None
+    _check_depth(raw)
+    try:
+        return decoder.decode(text)
+    except json.JSONDecodeError as bad:
+        raise Malformed(f"{_syntax(bad.msg)} (character {bad.pos})") from None
+    except RecursionError:
+        raise Malformed(f"nested deeper than {DEPTH_MAX}") from None
+
+
+def _syntax(message: str) -> str:
+    """The decoder's complaint, without what might be content."""
+    return message[:1].lower() + message[1:].partition(":")[0]
+
+
+def _check_depth(raw: bytes) -> None:
+    if raw.count(b"[") + raw.count(b"{") <= DEPTH_MAX:
+        return
+    depth = 0
+    for token in _SCAN.finditer(raw):
+        byte = raw[token.start()]
+        if byte in b"[{":
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise Malformed(f"nested deeper than {DEPTH_MAX} (byte {token.start()})")
+        elif byte in b"]}":
+            depth -= 1
+
+
+def surrogate_path(value: Any, path: str = "") -> str | None:
+    """Where the first lone surrogate stands in a tree; None if nowhere."""
+    if isinstance(value, str):
+        return path if _SURROGATE.search(value) else None
+    if isinstance(value, dict):
+        for key, item in value.items():
+            here = f"{path}.{_name(key)}" if path else _name(key)
+            if _SURROGATE.search(key):
+                return here
+            found = surrogate_path(item, here)
+            if found is not None:
+                return found
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            found = surrogate_path(item, f"{path}[{index}]")
+            if found is not None:
+                return found
+    return None
+
+
+def _has_nonfinite(value: Any) -> bool:
+    if isinstance(value, NonFinite):
+        return True
+    if isinstance(value, dict):
+        return any(_has_nonfinite(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_has_nonfinite(item) for item in value)
+    return False
+
+
+def _foreign(value: Any) -> Any:
+    if isinstance(value, Num):
+        return msgspec.Raw(value.text.encode())
+    if isinstance(value, NonFinite):
+        return None
+    raise TypeError(f"not a JSON value: {type(value).__name__}")
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_foreign)
+
+
+def write(value: Any) -> bytes:
+    """The compact JSON text of a tree, in UTF-8: numbers as they were read, NonFinite as null.
+
+    Lone surrogates are written as the escapes they came as, never replaced.
+    """
+    try:
+        return _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        return _write_slowly(value).encode("ascii")
+
+
+def _write_slowly(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, dict):
+        members = (f"{json.dumps(key)}:{_write_slowly(item)}" for key, item in value.items())
+        return "{" + ",".join(members) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_write_slowly(item) for item in value) + "]"
+    return _ENCODER.encode(value).decode()
+
+
+def write_text(value: Any) -> str:
+    """As `write`, as str. Lone surrogates stand as escapes, so the text can always be encoded."""
+    return write(value).decode("utf-8")
