@@ -14,21 +14,21 @@ import msgspec
 Scope = Literal["body", "choice", "message"]
 
 
-class TextDelta(msgspec.Struct, frozen=True, tag=True):
+class TextDelta(msgspec.Struct, frozen=True):
     """A piece of the answer's text; None where `content` was null."""
 
     choice: int
     text: str | None
 
 
-class ContentItems(msgspec.Struct, frozen=True, tag=True):
+class ContentItems(msgspec.Struct, frozen=True):
     """Items of a content list that are neither text alone nor thinking; content stays a list."""
 
     choice: int
     items: list[Any]
 
 
-class ReasoningDelta(msgspec.Struct, frozen=True, tag=True):
+class ReasoningDelta(msgspec.Struct, frozen=True):
     """A piece of reasoning text as the client sees it; None where the carrier was null."""
 
     choice: int
@@ -37,21 +37,21 @@ class ReasoningDelta(msgspec.Struct, frozen=True, tag=True):
     """Where it stood: a carrier's name, or `tags`."""
 
 
-class ReasoningDetails(msgspec.Struct, frozen=True, tag=True):
+class ReasoningDetails(msgspec.Struct, frozen=True):
     """Items of `reasoning_details`, verbatim."""
 
     choice: int
     items: list[Any] | None
 
 
-class RefusalDelta(msgspec.Struct, frozen=True, tag=True):
+class RefusalDelta(msgspec.Struct, frozen=True):
     """A piece of a refusal; None where `refusal` was null."""
 
     choice: int
     text: str | None
 
 
-class ToolCallDelta(msgspec.Struct, frozen=True, tag=True):
+class ToolCallDelta(msgspec.Struct, frozen=True):
     """A fragment of a tool call, already put to its call.
 
     call: the call's index as the client sees it. rest: other keys of the fragment; a dotted
@@ -67,21 +67,21 @@ class ToolCallDelta(msgspec.Struct, frozen=True, tag=True):
     rest: dict[str, Any] | None = None
 
 
-class Finish(msgspec.Struct, frozen=True, tag=True):
+class Finish(msgspec.Struct, frozen=True):
     """A finish value as sent; None and "" say that there was none."""
 
     choice: int
     value: str | None
 
 
-class Usage(msgspec.Struct, frozen=True, tag=True):
+class Usage(msgspec.Struct, frozen=True):
     """A usage object as sent; None where it was null."""
 
     place: str
     value: dict[str, Any] | None
 
 
-class Value(msgspec.Struct, frozen=True, tag=True):
+class Value(msgspec.Struct, frozen=True):
     """A key that the protocol names: role, annotations, audio, logprobs, id, model …"""
 
     scope: Scope
@@ -90,7 +90,7 @@ class Value(msgspec.Struct, frozen=True, tag=True):
     value: Any
 
 
-class Unknown(msgspec.Struct, frozen=True, tag=True):
+class Unknown(msgspec.Struct, frozen=True):
     """A key nobody asked for, carried verbatim."""
 
     scope: Scope
@@ -99,7 +99,7 @@ class Unknown(msgspec.Struct, frozen=True, tag=True):
     value: Any
 
 
-class Drift(msgspec.Struct, frozen=True, tag=True):
+class Drift(msgspec.Struct, frozen=True):
     """Output on a carrier that the preset does not evidence, carried because the operator says so."""
 
     scope: Scope
@@ -108,13 +108,13 @@ class Drift(msgspec.Struct, frozen=True, tag=True):
     value: Any
 
 
-class ErrorSeen(msgspec.Struct, frozen=True, tag=True):
+class ErrorSeen(msgspec.Struct, frozen=True):
     """An error object that the provider sent; the failure it becomes is raised beside it."""
 
     value: Any
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class Done(msgspec.Struct, frozen=True):
     """The `[DONE]` marker."""
 
 

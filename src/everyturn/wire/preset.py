@@ -58,7 +58,10 @@ class Evidence:
     date: str
     """When it was read: `YYYY-MM` or `YYYY-MM-DD`."""
     kind: str
-    """D documentation · R recording · C source code · I issue · P policy of this product."""
+    """D documentation · R recording · C source code · I issue · P policy of this product;
+    several are joined by `+`."""
+    note: str = ""
+    """What a reader should know beside the value: a limit, a doubt, a reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

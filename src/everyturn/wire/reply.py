@@ -6,6 +6,7 @@ sent, None that it was only ever null.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -328,16 +329,27 @@ class Fold:
         for index, texts in self._texts.items():
             choice = self._choices[index]
             if texts.content:
-                choice.content = "".join(texts.content)
+                choice.content = _joined(texts.content)
             if texts.reasoning:
-                choice.reasoning = "".join(texts.reasoning)
+                choice.reasoning = _joined(texts.reasoning)
             if texts.refusal:
-                choice.refusal = "".join(texts.refusal)
+                choice.refusal = _joined(texts.refusal)
         for (choice_index, call_index), parts in self._arguments.items():
             for call in self._choices[choice_index].tool_calls:
                 if call.index == call_index:
-                    call.arguments = "".join(parts)
+                    call.arguments = _joined(parts)
         return self._reply
+
+
+_HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]")
+
+
+def _joined(parts: list[str]) -> str:
+    """The pieces as one text; a surrogate pair that was split over two pieces becomes one character."""
+    text = "".join(parts)
+    if _HIGH_SURROGATE.search(text):
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return text
 
 
 def _sum(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
