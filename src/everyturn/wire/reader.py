@@ -88,15 +88,15 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise Malformed("an object has the same key twice", _name(key))
+                raise Malformed("an object has the same key twice", key_name(key))
             seen.add(key)
     return value
 
 
-def _name(key: str) -> str:
-    """A key as it may stand in a message: short, and escaped where it is odd."""
+def key_name(key: str) -> str:
+    """A key as it may stand in a message or a header: short, and escaped where it is odd."""
     shown = key if len(key) <= 64 else key[:61] + "..."
-    return shown.encode("ascii", "backslashreplace").decode("ascii")
+    return shown.encode("unicode_escape").decode("ascii")
 
 
 def _integer(text: str) -> int | Num:
@@ -108,6 +108,9 @@ def _integer(text: str) -> int | Num:
 
 
 def _real(text: str) -> float | Num:
+    if "e" in text or "E" in text:
+        # repr() and the encoder write exponents differently (`1e+16`, `1e16`).
+        return Num(text)
     value = float(text)
     return value if repr(value) == text else Num(text)
 
@@ -187,7 +190,7 @@ def surrogate_path(value: Any, path: str = "") -> str | None:
         return path if _SURROGATE.search(value) else None
     if isinstance(value, dict):
         for key, item in value.items():
-            here = f"{path}.{_name(key)}" if path else _name(key)
+            here = f"{path}.{key_name(key)}" if path else key_name(key)
             if _SURROGATE.search(key):
                 return here
             found = surrogate_path(item, here)
