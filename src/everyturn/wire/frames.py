@@ -13,8 +13,6 @@ from typing import Final
 
 import msgspec
 
-from everyturn.errors import TranslationError, UpstreamTooLarge
-
 FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
 """Default bound of one frame; a longer one is refused, never cut."""
 
@@ -58,16 +56,17 @@ class SseSplitter:
         """Bytes received that are in no frame yet."""
         return len(self._buffer) + len(self._lead)
 
+    @property
+    def is_overfull(self) -> bool:
+        """Whether the event that has begun passes the bound of a frame."""
+        return len(self._buffer) > self._frame_bytes_max
+
     def feed(self, chunk: bytes) -> list[Frame]:
-        """The frames that `chunk` completes. Raises UpstreamTooLarge past the bound of a frame."""
+        """The frames that `chunk` completes; look at `is_overfull` after they were dealt with."""
         self.received += len(chunk)
         if not self._started:
             chunk = self._start(chunk)
         raws = self._cut(chunk)
-        if len(self._buffer) > self._frame_bytes_max:
-            raise UpstreamTooLarge(
-                f"the provider sent an event of more than {self._frame_bytes_max} bytes"
-            )
         if self._lead and raws:
             raws[0] = self._lead + raws[0]
             self._lead = b""
@@ -169,7 +168,7 @@ def _split_events(whole: bytes) -> list[bytes]:
 
 
 def parse_frame(raw: bytes) -> Frame:
-    """The fields of one event. Raises TranslationError where a line is not UTF-8."""
+    """The fields of one event. Bytes that are not UTF-8 stay: who reads the data answers them."""
     if raw.startswith(b"data: ") and raw.count(b"\n") == 2 and b"\r" not in raw:
         return Frame(raw, raw[6:-2])
     body = raw[len(_BOM) :] if raw.startswith(_BOM) else raw
@@ -193,9 +192,5 @@ def parse_frame(raw: bytes) -> Frame:
             error = value
         elif name not in (b"id", b"retry"):
             unknown += 1
-    try:
-        body.decode("utf-8")
-    except UnicodeDecodeError as bad:
-        raise TranslationError(f"the provider's event is not UTF-8 (byte {bad.start})") from None
     joined = b"\n".join(data) if data else None
     return Frame(raw, joined, event, tuple(comments), error, unknown)
