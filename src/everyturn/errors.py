@@ -279,7 +279,9 @@ class ToolFragmentOrphan(AdapterFault):
     """A tool-call fragment belongs to no call."""
 
     code = "tool_fragment_orphan"
-    default_hint = "The provider streamed a tool call that cannot be put together; try without streaming."
+    default_hint = (
+        "The provider streamed a tool call that cannot be put together; try without streaming."
+    )
 
 
 class ProtocolDrift(AdapterFault):
@@ -287,7 +289,7 @@ class ProtocolDrift(AdapterFault):
 
     code = "protocol_drift"
     default_hint = (
-        "Choose the preset that fits this server, or set `on_drift = \"carry\"` for the model."
+        'Choose the preset that fits this server, or set `on_drift = "carry"` for the model.'
     )
 
 
@@ -370,7 +372,9 @@ class ConfigError(Exception):
         self.faults = faults
         super().__init__(
             "\n".join(
-                f"{path}:{line}: `{key}`: {what} {hint}".rstrip() if line else f"{path}: `{key}`: {what} {hint}".rstrip()
+                f"{path}:{line}: `{key}`: {what} {hint}".rstrip()
+                if line
+                else f"{path}: `{key}`: {what} {hint}".rstrip()
                 for line, key, what, hint in faults
             )
         )
