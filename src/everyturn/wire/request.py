@@ -137,7 +137,7 @@ def parse_chat_request(raw: bytes, *, bytes_max: int = BYTES_MAX) -> ChatRequest
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of a tree is a finite JSON number; `1e400` is none, true and false are not."""
+    """Whether a value of a tree is a finite number; `1e400`, true and false are none."""
     kind = type(value)
     if kind is Num:
         return math.isfinite(float(value.text))
@@ -192,14 +192,19 @@ def _check_numbers(body: dict[str, Any]) -> None:
 
 
 def _check_bias(bias: Any) -> None:
-    """Chat Completions has an object here; llama.cpp also takes a list of pairs."""
-    if type(bias) is list:
-        return
-    if type(bias) is not dict:
+    """Chat Completions has an object here; llama.cpp's server also takes a list of pairs."""
+    if type(bias) is dict:
+        values = [(f"logit_bias.{key_name(key)}", value) for key, value in bias.items()]
+    elif type(bias) is list:
+        values = [
+            (f"logit_bias[{index}]", value)
+            for index, pair in enumerate(bias)
+            for value in (pair if type(pair) is list else [pair])
+        ]
+    else:
         raise InvalidValue("`logit_bias` must be an object or null.", param="logit_bias")
-    for key, value in bias.items():
+    for path, value in values:
         if type(value) is Num and not is_number(value):
-            path = f"logit_bias.{key_name(key)}"
             raise InvalidValue(f"`{path}` must be a finite number.", param=path)
 
 

@@ -1,0 +1,168 @@
+"""OpenAI Chat Completions as a dialect: how a request is put to a provider that speaks it.
+
+Pure: a ChatRequest and a Target become path, query, headers and body. Only what has to differ from
+the client's body is copied; member order and number texts stay as the client sent them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from everyturn.errors import UnknownParameter
+from everyturn.wire.controls import translate_controls
+from everyturn.wire.history import convert_history
+from everyturn.wire.preset import Target
+from everyturn.wire.reader import key_name, write
+from everyturn.wire.request import CHAT_PARAMETERS, ChatRequest
+
+ENDPOINT: Final = "/chat/completions"
+
+_PATH_SAFE: Final = "/:@!$&'()*+,;=~%"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """One call to a provider, ready for a transport. `headers` hold the key; nothing else does."""
+
+    origin: str
+    """`https://host[:port]`, as in the target's base URL."""
+    path: str
+    """The whole path at the origin: the base URL's own, then `/chat/completions`."""
+    query: tuple[tuple[str, str], ...]
+    """The base URL's own query, then the target's, which outweighs it; not yet encoded."""
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+    sent: dict[str, Any]
+    """The tree that `body` is the text of. Shares parts with the request; do not change it."""
+    notes: tuple[str, ...]
+    """What was done to the request that the client could not see; no values, no content."""
+    stream: bool
+    """Whether the provider is asked to stream; may differ from what the client asked for."""
+    withhold_usage: bool
+    """The stream's usage was asked for by this gateway alone: its frame is not the client's."""
+    reasoning_in_history: int
+    """Reasoning text in the client's history, in Unicode code points."""
+    reasoning_tags: tuple[tuple[int, int], ...]
+    """Messages of `sent` with reasoning in front of their content: index, and code points."""
+
+    @property
+    def url(self) -> str:
+        """The absolute URL, percent-encoded."""
+        if not self.query:
+            return self.origin + self.path
+        return f"{self.origin}{self.path}?{urlencode(self.query, quote_via=quote)}"
+
+
+def encode(request: ChatRequest, target: Target, *, api_key: str | None) -> Encoded:
+    """The call that puts `request` to `target`.
+
+    api_key: sent as `Authorization: Bearer KEY`, or bare under the target's own header; None sends
+    no credentials.
+    Raises UnknownParameter for a top-level key that nobody knows, and what `translate_controls`
+    and `convert_history` raise. The request is not changed.
+    """
+    _check_keys(request.body, target)
+    controls = translate_controls(request.body, target)
+    history = convert_history(request.messages, target, thinking=controls.thinking)
+    body = controls.body
+    if body is request.body:
+        body = dict(body)
+    body["model"] = target.upstream_model
+    body["messages"] = history.messages
+    notes = [*controls.notes, *history.notes]
+    is_streamed = request.stream
+    if target.stream != "as_asked":
+        is_streamed = target.stream == "always"
+        if is_streamed != request.stream:
+            notes.append(_set_stream(body, is_streamed))
+    withhold_usage = is_streamed and _set_stream_options(body, request, target, notes)
+    origin, path, query = _address(target.base_url)
+    return Encoded(
+        origin=origin,
+        path=path,
+        query=_with_query(query, target.query),
+        headers=_headers(target, api_key, is_streamed),
+        body=write(body),
+        sent=body,
+        notes=tuple(notes),
+        stream=is_streamed,
+        withhold_usage=withhold_usage,
+        reasoning_in_history=history.reasoning_chars,
+        reasoning_tags=history.tagged,
+    )
+
+
+def _check_keys(body: dict[str, Any], target: Target) -> None:
+    """Refuse a top-level key of which nobody knows what it does."""
+    preset = target.preset
+    for key in body:
+        if (
+            key not in CHAT_PARAMETERS
+            and key != "reasoning"
+            and key not in preset.request_keys
+            and key not in preset.controls.native
+            and key not in target.allow
+        ):
+            name = key_name(key)
+            raise UnknownParameter(f"`{name}` is not known for this model.", param=name)
+
+
+def _set_stream(body: dict[str, Any], is_streamed: bool) -> str:
+    """Ask for the other way of answering than the client did; returns the note for it."""
+    body["stream"] = is_streamed
+    if is_streamed:
+        return "stream=always: the answer was put together from a stream"
+    body.pop("stream_options", None)
+    return "stream=never: the stream was made from a whole answer"
+
+
+def _set_stream_options(
+    body: dict[str, Any], request: ChatRequest, target: Target, notes: list[str]
+) -> bool:
+    """Ask for the usage of a stream where the provider has it.
+
+    Returns whether only this gateway asked, so that the client must not see the usage frame. A
+    whole answer has its usage always, so nothing is withheld where the stream is folded into one.
+    """
+    preset = target.preset
+    if preset.stream_options == "refused":
+        if body.pop("stream_options", None) is not None:
+            notes.append("removed stream_options: this provider refuses it")
+        return False
+    if preset.stream_options != "evidenced" or request.include_usage is True:
+        return False
+    options = body.get("stream_options") or {}
+    body["stream_options"] = {**options, "include_usage": True}
+    return request.stream
+
+
+def _headers(target: Target, api_key: str | None, is_streamed: bool) -> tuple[tuple[str, str], ...]:
+    headers = [
+        ("content-type", "application/json"),
+        ("accept", "text/event-stream" if is_streamed else "application/json"),
+    ]
+    if api_key is not None:
+        name = target.auth_header.lower()
+        headers.append((name, f"Bearer {api_key}" if name == "authorization" else api_key))
+    return tuple(headers)
+
+
+def _with_query(
+    own: tuple[tuple[str, str], ...], given: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    if not own:
+        return given
+    names = {name for name, _ in given}
+    return tuple(pair for pair in own if pair[0] not in names) + given
+
+
+@lru_cache(maxsize=1024)
+def _address(base_url: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """Origin, path and query of the endpoint under a base URL as one gives it to an OpenAI SDK."""
+    parts = urlsplit(base_url)
+    path = quote(parts.path.rstrip("/"), safe=_PATH_SAFE) + ENDPOINT
+    query = tuple(parse_qsl(parts.query, keep_blank_values=True))
+    return f"{parts.scheme}://{parts.netloc}", path, query
