@@ -83,6 +83,8 @@ class Controls:
     """Dotted path for `reasoning.max_tokens` (`thinking.budget_tokens`); None: not expressible."""
     exclude: dict[str, dict[str, Any]] = field(default_factory=dict)
     """`"true"` and `"false"` → members to send for `reasoning.exclude`."""
+    effort_or_budget: bool = False
+    """Whether effort and budget may not come together; then asking for both is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +127,8 @@ class Preset:
     controls: Controls = Controls()
     adds: dict[str, Any] = field(default_factory=dict)
     """Members added where the request asks for reasoning or the model is marked `reasoning`."""
+    adds_unless: tuple[str, ...] = ()
+    """Request keys that exclude `adds`: nothing is added where the request has one of them."""
     error_shapes: tuple[str, ...] = ("object",)
     """Informative: `object`, `string`, `top_level`, `array`; all of them are read everywhere."""
     signatures: tuple[str, ...] = ()
