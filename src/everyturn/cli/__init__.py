@@ -1,0 +1,1 @@
+"""The command line: builds objects from a Config and prints what readers return."""

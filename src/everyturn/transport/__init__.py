@@ -1,0 +1,1 @@
+"""Ways to reach a provider. See `base` for what each of them promises."""
