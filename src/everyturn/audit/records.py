@@ -1,0 +1,272 @@
+"""The record types: what a row of each log holds, and what is appended in one commit.
+
+The schema, once: names and order of the fields are the contract of every store, export and API.
+`schema` turns these types into tables; nothing here knows how a row rests. Six logs are planned;
+three are here. Later ones are a type here, an entry in `schema.LOGS` and a migration number.
+
+Values: `timestamp` is integer microseconds since 1970 in UTC, `*_ms` are milliseconds and may have
+a fraction, `*_json` is JSON text. None means not reported; zero means reported as zero.
+
+A turn or a call is appended when it opens (revision 1) and again when it closes (revision 2 and
+on), each time as the whole row. Record ids other than turn ids should grow with time,
+`record_id("call", timestamp_us << 64 | random_64_bits)`: stores keep their index by id and a
+growing id is written beside the one before it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+SCHEMA_VERSION: Final = 1
+"""The version of these types that a row says it was written under."""
+
+Outcome = Literal["success", "partial", "failure", "refused", "abandoned"]
+OUTCOMES: Final = ("success", "partial", "failure", "refused", "abandoned")
+
+FailureType = Literal[
+    "none",
+    "routing",
+    "tool_misuse",
+    "hallucination",
+    "format_error",
+    "timeout",
+    "provider_error",
+    "adapter_error",
+    "rag_miss",
+    "policy_error",
+    "unknown",
+]
+
+HumanReviewStatus = Literal["none", "queued", "in_review", "reviewed"]
+HUMAN_REVIEW_STATUSES: Final = ("none", "queued", "in_review", "reviewed")
+
+StreamState = Literal["whole", "complete", "missing_done", "cut", "cancelled", "error"]
+STREAM_STATES: Final = ("whole", "complete", "missing_done", "cut", "cancelled", "error")
+
+Transport = Literal["direct", "worker", "replay", "external"]
+TRANSPORTS: Final = ("direct", "worker", "replay", "external")
+
+REDACTIONS_NONE: Final = "{}"
+"""`redactions_json` of a row in which no rule found anything."""
+
+
+class ContentRef(msgspec.Struct, frozen=True, gc=False):
+    """A JSON array that rests as content: the prefix node of its last item.
+
+    Stands in `prompt_messages_json` and `tools_json` on the way to a store; a reader gives text.
+    """
+
+    node: int
+
+
+class AccessEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One HTTP request, whether or not a turn came of it. No bodies, headers or query strings."""
+
+    access_id: str
+    timestamp: int
+    """When the request's head was read."""
+    service: str | None = None
+    instance: str | None = None
+    environment: str | None = None
+    request_id: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    turn_id: str | None = None
+    """The turn that came of it; None if none did."""
+    principal: str | None = None
+    method: str | None = None
+    path_template: str | None = None
+    """The route, never the path as sent."""
+    status_code: int | None = None
+    """What was answered; None when the client left before an answer."""
+    duration_ms: float | None = None
+    request_size_bytes: int | None = None
+    response_size_bytes: int | None = None
+    client_type: str | None = None
+    error_code: str | None = None
+    revision: int = 1
+    schema_version: int = SCHEMA_VERSION
+    redaction_applied: bool = False
+    """Whether the rules ran over this row."""
+    redaction_rules_version: str | None = None
+    redactions_json: str = REDACTIONS_NONE
+    """Rule → how often it found something."""
+
+
+class TurnAudit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One turn. Open while `outcome` is None."""
+
+    turn_id: str
+    timestamp: int
+    """When the turn opened."""
+    project_id: str | None = None
+    chat_id: str | None = None
+    plugin: str | None = None
+    service: str | None = None
+    environment: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    request_id: str | None = None
+    principal: str | None = None
+    user_message_id: str | None = None
+    assistant_message_id: str | None = None
+    user_text: str | None = None
+    """Text of the last user message; any string, NUL and lone surrogates included."""
+    assistant_text: str | None = None
+    """Visible text of the answer, never reasoning; any string."""
+    outcome: Outcome | None = None
+    failure_type: FailureType = "none"
+    error_code: str | None = None
+    duration_ms: float | None = None
+    model_call_count: int | None = None
+    tool_call_count: int | None = None
+    retrieval_count: int | None = None
+    cost_estimate: float | None = None
+    """US dollars; None when a price is not known."""
+    prompt_id: str | None = None
+    prompt_version: str | None = None
+    variant: str | None = None
+    human_review_status: HumanReviewStatus = "none"
+    origin: str | None = None
+    attributes_json: str | None = None
+    revision: int = 1
+    schema_version: int = SCHEMA_VERSION
+    redaction_applied: bool = False
+    redaction_rules_version: str | None = None
+    redactions_json: str = REDACTIONS_NONE
+
+
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One attempt at a provider. Open while `stream_state` is None."""
+
+    model_call_id: str
+    turn_id: str
+    trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    attempt: int = 1
+    """1 for the first try of the turn's request."""
+    fallback_of: str | None = None
+    """The `model_call_id` this one stands in for."""
+    timestamp: int
+    """When the call opened."""
+    provider_id: str | None = None
+    """The preset."""
+    provider_type: str | None = None
+    """The dialect."""
+    base_url: str | None = None
+    model_registry_id: str | None = None
+    """The entry in the configuration."""
+    requested_model: str | None = None
+    served_model_name: str | None = None
+    route_name: str | None = None
+    transport: Transport | None = None
+    stream: bool | None = None
+    """Whether the provider was asked for a stream."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    prompt_messages_json: str | ContentRef | None = None
+    """The messages that were sent, redacted."""
+    tools_json: str | ContentRef | None = None
+    parameters_json: str | None = None
+    """Every other member of the body that was sent."""
+    response_json: str | None = None
+    """What came back, redacted; None until the call closes, and when nothing came."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    usage_json: str | None = None
+    cost_estimate: float | None = None
+    price_source: str | None = None
+    price_version: str | None = None
+    latency_ms: float | None = None
+    time_to_first_token_ms: float | None = None
+    finish_reason: str | None = None
+    stream_state: StreamState | None = None
+    cache_hit: bool | None = None
+    status_code: int | None = None
+    """What the client was answered."""
+    upstream_status: int | None = None
+    provider_request_id: str | None = None
+    error_code: str | None = None
+    error_json: str | None = None
+    flags_json: str | None = None
+    reasoning_carrier: str | None = None
+    reasoning_chars: int | None = None
+    """Unicode code points of reasoning."""
+    drift_json: str | None = None
+    worker: str | None = None
+    queue_ms: float | None = None
+    link_ms: float | None = None
+    upstream_ms: float | None = None
+    revision: int = 1
+    schema_version: int = SCHEMA_VERSION
+    redaction_applied: bool = False
+    redaction_rules_version: str | None = None
+    redactions_json: str = REDACTIONS_NONE
+
+
+Record = AccessEvent | TurnAudit | ModelCall
+"""A row of one of the logs."""
+
+
+class Content(msgspec.Struct, frozen=True, gc=False):
+    """One message or tool definition, redacted, under the hash of what it says."""
+
+    address: bytes
+    """16 bytes: hash of the rules' version and `text` (see `content.content_address`)."""
+    text: str
+    """JSON text."""
+
+
+class PrefixNode(msgspec.Struct, frozen=True, gc=False):
+    """A list that ends with one item: the list of `parent`, then the content at `address`."""
+
+    node: int
+    """Unique in the store, greater than `parent`, and growing with time."""
+    parent: int | None
+    """None: the item is the first."""
+    address: bytes
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """What the content index remembers of a raw item or of a raw prefix once it is stored."""
+
+    key: bytes
+    """Keyed hash of the raw bytes."""
+    address: bytes
+    """Of the content; of a prefix, that of its last item."""
+    node: int | None
+    """The prefix node; None for an item."""
+    counts: tuple[tuple[str, int], ...]
+    """Rule → count of what was redacted in the item, or in all items of the prefix."""
+
+
+class Group(msgspec.Struct, frozen=True, gc=False):
+    """What is appended in one commit: all of it or nothing."""
+
+    records: tuple[Record, ...]
+    contents: tuple[Content, ...] = ()
+    """In no order; an address that is stored already is no change."""
+    nodes: tuple[PrefixNode, ...] = ()
+    """Parents before children; a parent outside the group is stored already."""
+    known: tuple[Known, ...] = ()
+    """For `ContentIndex.confirm`, once the group is committed; no store looks at it."""
+
+
+def is_open(record: Record) -> bool:
+    """Whether a later revision is still to come, as far as the record says."""
+    match record:
+        case TurnAudit():
+            return record.outcome is None
+        case ModelCall():
+            return record.stream_state is None
+        case AccessEvent():
+            return False
