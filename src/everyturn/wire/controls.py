@@ -17,9 +17,6 @@ from everyturn.wire.reader import key_name
 
 _MEMBERS: Final = ("enabled", "effort", "max_tokens", "exclude")
 
-# Groq answers 400 where both are sent (console.groq.com/docs/reasoning, 2026).
-_EXCLUSIVE: Final = {"reasoning_format": "include_reasoning"}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
@@ -64,8 +61,10 @@ def translate_controls(body: dict[str, Any], target: Target) -> Translation:
         if canonical:
             body = _translate(body, asked, canonical, target)
             notes = tuple(asked.notes)
-    if (asks or target.reasoning) and target.preset.adds:
-        body = _fill(body, target.preset.adds)
+    preset = target.preset
+    if preset.adds and (asks or target.reasoning):
+        if not any(key in body for key in preset.adds_unless):
+            body = _fill(body, preset.adds)
     return Translation(body=body, notes=notes, thinking=thinking)
 
 
@@ -128,7 +127,7 @@ def _read(body: dict[str, Any], target: Target) -> tuple[_Asked, list[str]]:
     if "reasoning" in body and not _is_verbatim("reasoning", target):
         _read_object(reasoning, asked)
         canonical.append("reasoning")
-        _check_agreement(asked, own if own is not None else inner)
+        _check_agreement(asked, own if own is not None else inner, target.preset.controls)
     return asked, canonical
 
 
@@ -164,15 +163,18 @@ def _read_object(reasoning: Any, asked: _Asked) -> None:
     asked.exclude = _boolean(reasoning, "exclude")
 
 
-def _check_agreement(asked: _Asked, effort: Any) -> None:
+def _check_agreement(asked: _Asked, effort: Any, controls: Controls) -> None:
     """Refuse canonical controls that contradict each other.
 
     effort: the one effort of the request, native or not; None where it names none.
     """
     if effort is not None:
-        if asked.budget is not None:
-            # Two answers to the same question: how much. OpenRouter, whose form this is, takes
-            # one of them (openrouter.ai/docs/use-cases/reasoning-tokens).
+        if asked.budget is not None and controls.effort_or_budget:
+            raise UnsupportedReasoningControl(
+                "This model's provider takes an effort or `reasoning.max_tokens`, not both.",
+                param="reasoning.max_tokens",
+            )
+        if asked.budget and effort == "none":
             raise _contradiction("reasoning.max_tokens", "the effort")
         if asked.enabled is not None and asked.enabled == (effort == "none"):
             raise _contradiction("reasoning.enabled", "the effort")
@@ -279,8 +281,7 @@ def _fill(body: dict[str, Any], adds: dict[str, Any]) -> dict[str, Any]:
     filled = dict(body)
     for key, value in adds.items():
         if key not in filled:
-            if _EXCLUSIVE.get(key) not in filled:
-                filled[key] = value
+            filled[key] = value
         elif type(value) is dict and type(filled[key]) is dict:
             filled[key] = _fill(filled[key], value)
     return filled

@@ -20,6 +20,9 @@ Message = dict[str, Any]
 _CARRIERS: Final = frozenset(
     {"reasoning_content", "reasoning", "thinking", "reasoning_details", "thinking_blocks"}
 )
+_ITEMS: Final = ("thinking", "redacted_thinking", "reasoning")
+"""Types of reasoning items in a content list; a provider that reads such lists has the first."""
+_LISTS: Final = ("reasoning_details", "thinking_blocks")
 _EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 _STRIP_HINT: Final = (
     'Remove it from the history, or let the operator set `history_reasoning = "strip"`.'
@@ -58,6 +61,8 @@ class _Policy:
     """Whether a message with tool calls but without reasoning is certainly refused."""
     known: frozenset[str]
     """Every member that may hold reasoning."""
+    items: tuple[str, ...]
+    """Types of content list items that are reasoning here."""
 
 
 @dataclass(slots=True)
@@ -95,7 +100,9 @@ def convert_history(messages: list[Message], target: Target, *, thinking: bool |
             continue
         content = message.get("content")
         sent, found = message, None
-        if not policy.known.isdisjoint(message) or (type(content) is list and _has_items(content)):
+        if not policy.known.isdisjoint(message) or (
+            type(content) is list and _has_items(content, policy)
+        ):
             found = _find(message, index, policy)
             chars += found.chars
             sent, tag_chars = _apply(message, found, index, policy, target)
@@ -144,12 +151,17 @@ def _policy(target: Target, thinking: bool | None) -> _Policy:
         carrier = "tags"
     elif carrier == "reasoning_content":
         carrier = target.history_key
-    texts = ["reasoning_content", "reasoning"]
-    if "thinking" in target.read:
-        texts.append("thinking")
+    texts = ["reasoning_content"]
+    # `reasoning` is a plain alias too, but for a model whose drift was shown under that name.
+    texts += [key for key in ("reasoning", "thinking") if key in target.read]
+    if not carry and "reasoning" not in texts:
+        texts.append("reasoning")
     if carrier not in texts and carrier not in ("tags", "content_list", "reasoning_details"):
         texts.append(carrier)
     structures = {carrier, *target.read, *preset.carry}
+    if carrier == "content_list":
+        # What stood beside the text of thinking items is shown there.
+        structures.add("reasoning_details")
     return _Policy(
         action=action,
         carrier=carrier,
@@ -158,15 +170,19 @@ def _policy(target: Target, thinking: bool | None) -> _Policy:
         carry=carry,
         required=action == "send"
         and thinking is True
-        and history in ("required", "required_tools")
-        # Where opaque items have to come back, a turn may well have had none.
-        and not preset.history_exact,
+        and history in ("required", "required_tools"),
         known=_CARRIERS.union(texts),
+        items=_ITEMS[:1] if "content_list" in structures else _ITEMS,
     )
 
 
-def _has_items(content: list[Message]) -> bool:
-    return any(part.get("type") == "thinking" for part in content)
+def _is_item(part: Message, policy: _Policy) -> bool:
+    kind = part.get("type")
+    return type(kind) is str and kind in policy.items
+
+
+def _has_items(content: list[Message], policy: _Policy) -> bool:
+    return any(_is_item(part, policy) for part in content)
 
 
 def _find(message: Message, index: int, policy: _Policy) -> _Found:
@@ -174,7 +190,7 @@ def _find(message: Message, index: int, policy: _Policy) -> _Found:
     found = _Found()
     for key, value in message.items():
         if key == "content":
-            if type(value) is list and _has_items(value):
+            if type(value) is list and _has_items(value, policy):
                 _find_items(value, f"messages[{index}].content", policy, found)
         elif key in policy.known:
             path = f"messages[{index}].{key}"
@@ -201,7 +217,7 @@ def _find_text(value: Any, path: str, found: _Found) -> None:
 
 
 def _find_items(content: list[Message], path: str, policy: _Policy, found: _Found) -> None:
-    places = [at for at, part in enumerate(content) if part.get("type") == "thinking"]
+    places = [at for at, part in enumerate(content) if _is_item(part, policy)]
     found.is_present = True
     found.items = tuple(content[at] for at in places)
     first = f"{path}[{places[0]}]"
@@ -229,23 +245,24 @@ def _item_text(item: Message, path: str) -> str:
 
 
 def _is_text(part: Message) -> bool:
-    return part.get("type") == "text" and type(part.get("text")) is str
+    """Whether an inner item is text and nothing beside; the answers are read by the same rule."""
+    return len(part) == 2 and part.get("type") == "text" and type(part.get("text")) is str
 
 
 def _find_structure(key: str, value: Any, path: str, policy: _Policy, found: _Found) -> None:
     if value in _EMPTY:
         return
-    if key != "thinking" and (
-        type(value) is not list or any(type(item) is not dict for item in value)
-    ):
-        raise InvalidValue(f"`{path}` must be a list of objects or null.", param=path)
     found.first = found.first or path
     found.is_present = True
+    if key not in policy.structures:
+        found.foreign = found.foreign or path
+    if key not in _LISTS:
+        return
+    if type(value) is not list or any(type(item) is not dict for item in value):
+        raise InvalidValue(f"`{path}` must be a list of objects or null.", param=path)
     if key == "reasoning_details" and policy.carrier == "content_list":
         _check_details(value, path)
-    elif key not in policy.structures:
-        found.foreign = found.foreign or path
-    if key != "thinking" and not found.chars:
+    if not found.chars:
         found.chars = sum(len(text) for text in _texts(value))
 
 
@@ -316,8 +333,8 @@ def _without(message: Message, keys: Iterable[str]) -> Message:
 def _without_reasoning(message: Message, policy: _Policy) -> Message:
     kept = _without(message, policy.known)
     content = kept.get("content")
-    if type(content) is list and _has_items(content):
-        rest = [part for part in content if part.get("type") != "thinking"]
+    if type(content) is list and _has_items(content, policy):
+        rest = [part for part in content if not _is_item(part, policy)]
         return {**kept, "content": rest or ""}
     return kept
 
