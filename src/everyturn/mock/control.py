@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 
 from everyturn.errors import Failure, InvalidJson, InvalidValue, UnknownParameter
 from everyturn.mock.http import HttpRequest, Refusal
-from everyturn.mock.scenario import Scenario
+from everyturn.mock.scenario import Scenario, scenario_name
 from everyturn.mock.script import Ending, Pause, Script, Step
 from everyturn.mock.traffic import SeenRequest, Stats
 
@@ -96,9 +96,11 @@ def _add(provider: Controlled, body: bytes) -> str:
         provider.add(name, script)
     except ValueError:
         raise InvalidValue(
-            "A built-in scenario has this name.", param="name", hint="Choose another name."
+            "The name is empty or that of a built-in scenario.",
+            param="name",
+            hint="Choose another name.",
         ) from None
-    return name
+    return scenario_name(name)
 
 
 def _answer(value: Any, path: str, framing_default: str) -> Script:
@@ -142,7 +144,7 @@ def _step(value: Any, path: str) -> Step:
             return _base64(text, path)
         case {"text": str() as text, **rest} if not rest:
             return text.encode("utf-8", "surrogatepass")
-        case {"sleep_ms": int() as ms, **rest} if not rest and 0 <= ms <= PAUSE_MS_MAX:
+        case {"sleep_ms": int() as ms, **rest} if not rest and _is_pause(ms):
             return Pause(ms)
         case "abort" | "close" | "hang":
             return Ending(value)
@@ -153,6 +155,10 @@ def _step(value: Any, path: str) -> Step:
                 param=path,
                 hint=_HINT,
             )
+
+
+def _is_pause(ms: int) -> bool:
+    return type(ms) is int and 0 <= ms <= PAUSE_MS_MAX
 
 
 def _headers(value: Any, path: str) -> list[tuple[str, str]]:
@@ -186,7 +192,7 @@ def _only(value: dict[str, Any], allowed: set[str], path: str) -> None:
 
 def _count(query: str) -> int:
     text = parse_qs(query).get("n", ["1"])[-1]
-    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) < 1:
         raise InvalidValue("`n` must be a number from 1.", param="n")
     return int(text)
 

@@ -6,8 +6,9 @@ same scenario; `_` and `-` are the same character. A family takes a number: `ben
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from everyturn.mock.script import Script
 from everyturn.mock.traffic import SeenRequest
@@ -22,6 +23,8 @@ class Ask:
     number: int | None = None
     """The number at the end of a family's name; None when none was given."""
     request: SeenRequest
+    body: Mapping[str, Any]
+    """The request's body, its numbers as their text."""
     now: float
     """Seconds since 1970, from the provider's clock."""
 
@@ -43,7 +46,7 @@ class Scenario:
     number: str | None = None
     """What a number at the end of the name means; None for a scenario that takes none."""
     varies: bool = False
-    """Whether the script depends on the request or the clock, so that it is made for each one."""
+    """Whether it is made for each request: it depends on it or on the clock, or is big to keep."""
 
 
 def scenario_name(model: str) -> str:

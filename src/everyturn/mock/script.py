@@ -135,10 +135,15 @@ def as_chunk(piece: Step) -> Step:
     An empty chunk would end the body, so empty bytes are no chunk.
     """
     if isinstance(piece, bytes):
-        return b"%x\r\n%b\r\n" % (len(piece), piece) if piece else piece
+        return chunk_bytes(piece) if piece else piece
     if isinstance(piece, Repeat):
-        return Repeat(b"%x\r\n%b\r\n" % (len(piece.data), piece.data), piece.count)
+        return Repeat(chunk_bytes(piece.data), piece.count)
     return piece
+
+
+def chunk_bytes(data: bytes) -> bytes:
+    """One chunk of a chunked body: size, data, line end."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def _pairs(headers: Headers) -> list[tuple[str, str]]:

@@ -17,8 +17,9 @@ import json
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from everyturn.mock import control
 from everyturn.mock.connection import Answer, Connection
@@ -28,8 +29,11 @@ from everyturn.mock.scenarios import SCENARIOS
 from everyturn.mock.script import Script
 from everyturn.mock.traffic import SeenRequest, Stats, Traffic
 
-ANSWER_PATH = "/chat/completions"
-MODELS_PATH = "/models"
+ANSWER_PATH: Final = "/chat/completions"
+MODELS_PATH: Final = "/models"
+NUMBERED_KEPT_MAX: Final = 8
+"""Scripts of families with a number (`bench-50`) that are kept; older ones are made again."""
+Fields = dict[str, Any]
 
 
 class MockProvider:
@@ -104,9 +108,11 @@ class MockProvider:
     def add(self, name: str, script: Script) -> None:
         """Answer the model `name` with `script` from now on. A script of that name is replaced.
 
-        Raises ValueError for the name of a scenario that is built in.
+        Raises ValueError for an empty name and for that of a scenario that is built in.
         """
         plain = scenario_name(name)
+        if not plain:
+            raise ValueError("the name is empty")
         if _built_in(plain) is not None:
             raise ValueError(f"`{plain}` is built in")
         self._added[plain] = script
@@ -149,31 +155,25 @@ class MockProvider:
             reply = control.answer(self, request, path, query)
             return Answer(reply.on_whole, is_counted=False)
         self._traffic.requests += 1
-        seen, refusal = _read_ask(request, path)
+        seen, body = _read_ask(request, path)
         script: Script | None = None
-        if refusal is None and request.method == "GET":
+        if isinstance(body, Refusal):
+            script = body.script()
+        elif request.method == "GET":
             script = self._models(path)
-        elif refusal is None:
-            seen, script = self._script_for(seen)
+        else:
+            seen, script = self._script_for(seen, body)
         if script is None:
-            script = (refusal or _unknown_model()).script()
+            script = _unknown_model().script()
         if not (seen.scenario or "").startswith("bench"):
             self._traffic.keep(seen)
         steps = script.steps(streamed=seen.streamed)
         return Answer(steps, model=seen.model, scenario=seen.scenario)
 
-    def _script_for(self, seen: SeenRequest) -> tuple[SeenRequest, Script | None]:
+    def _script_for(self, seen: SeenRequest, body: Fields) -> tuple[SeenRequest, Script | None]:
         """The request with its scenario, and the script; the script is None for an unknown name."""
         name = scenario_name(seen.model or "")
-        named = SeenRequest(
-            method=seen.method,
-            target=seen.target,
-            headers=seen.headers,
-            body=seen.body,
-            model=seen.model,
-            scenario=name,
-            streamed=seen.streamed,
-        )
+        named = replace(seen, scenario=name)
         ready = self._added.get(name) or self._made.get(name)
         if ready is not None:
             return named, ready
@@ -181,10 +181,18 @@ class MockProvider:
         if scenario is None:
             return seen, None
         number = split_number(name)[1] if scenario.number else None
-        script = scenario.play(Ask(name=name, number=number, request=named, now=self._clock()))
+        ask = Ask(name=name, number=number, request=named, body=body, now=self._clock())
+        script = scenario.play(ask)
         if not scenario.varies:
-            self._made[name] = script
+            self._remember(name, script)
         return named, script
+
+    def _remember(self, name: str, script: Script) -> None:
+        """Keep a script that was made; of those with a number only the newest few."""
+        self._made[name] = script
+        numbered = [each for each in self._made if each not in SCENARIOS]
+        for each in numbered[:-NUMBERED_KEPT_MAX]:
+            del self._made[each]
 
     def _models(self, path: str) -> Script | None:
         names = [*SCENARIOS, *self._added]
@@ -208,13 +216,13 @@ def _built_in(name: str) -> Scenario | None:
     return family if family is not None and family.number else None
 
 
-def _read_ask(request: HttpRequest, path: str) -> tuple[SeenRequest, Refusal | None]:
-    """The request as a value, and what is wrong with it; the body is kept in either case."""
+def _read_ask(request: HttpRequest, path: str) -> tuple[SeenRequest, Fields | Refusal]:
+    """The request as a value with its body, or with what is wrong with it."""
     seen = SeenRequest(
         method=request.method, target=request.target, headers=request.headers, body=request.body
     )
     if request.method == "GET" and (path.endswith(MODELS_PATH) or f"{MODELS_PATH}/" in path):
-        return seen, None
+        return seen, {}
     if not path.endswith(ANSWER_PATH):
         return seen, Refusal(status=404, message="There is no such path.", code="unknown_url")
     if request.method != "POST":
@@ -224,33 +232,27 @@ def _read_ask(request: HttpRequest, path: str) -> tuple[SeenRequest, Refusal | N
         body = json.loads(request.body, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return seen, Refusal(status=400, message="The body is no JSON.", code="invalid_json")
-    return _read_fields(seen, body)
-
-
-def _read_fields(seen: SeenRequest, body: Any) -> tuple[SeenRequest, Refusal | None]:
     if not isinstance(body, dict):
         return seen, Refusal(status=400, message="The body is no JSON object.", code="invalid_json")
-    model, stream, messages = body.get("model"), body.get("stream"), body.get("messages")
-    seen = SeenRequest(
-        method=seen.method,
-        target=seen.target,
-        headers=seen.headers,
-        body=seen.body,
-        model=model if isinstance(model, str) else None,
-        streamed=stream is True,
-    )
-    wrong: str | None = None
-    if not isinstance(model, str):
+    model, stream = body.get("model"), body.get("stream")
+    seen = replace(seen, model=model if isinstance(model, str) else None, streamed=stream is True)
+    return seen, _fault(body) or body
+
+
+def _fault(body: Fields) -> Refusal | None:
+    """What is wrong with the few fields that are read."""
+    messages, stream = body.get("messages"), body.get("stream")
+    if not isinstance(body.get("model"), str):
         wrong = "model"
     elif stream is not None and not isinstance(stream, bool):
         wrong = "stream"
     elif not isinstance(messages, list) or not messages:
         wrong = "messages"
-    if wrong is None:
-        return seen, None
-    code = "missing_required_parameter" if wrong not in body else "invalid_type"
+    else:
+        return None
+    code = "invalid_type" if wrong in body else "missing_required_parameter"
     message = f"`{wrong}` is missing or has the wrong type."
-    return seen, Refusal(status=400, message=message, code=code, param=wrong)
+    return Refusal(status=400, message=message, code=code, param=wrong)
 
 
 def _unknown_model() -> Refusal:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from everyturn.mock.scenario import Ask, Play
-from everyturn.mock.script import Script, Step
+from everyturn.mock.script import Script, Step, head
 
 CREATED: Final = 1_750_000_000
 DONE: Final = b"data: [DONE]\n\n"
@@ -31,6 +31,11 @@ ANSWER: Final = "Each of the seven people gets 12 pears."
 Json = Mapping[str, Any]
 
 
+def pieces(text: str, size: int = 12) -> tuple[str, ...]:
+    """The text in parts of at most `size` characters, in order."""
+    return tuple(text[start : start + size] for start in range(0, len(text), size))
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """Text under one key of the message: one string in a whole body, several deltas in a stream."""
@@ -42,10 +47,7 @@ class Said:
 
     def deltas(self) -> list[Json]:
         """The text in pieces; nothing for no text."""
-        return [
-            {self.key: self.text[start : start + self.size]}
-            for start in range(0, len(self.text), self.size)
-        ]
+        return [{self.key: piece} for piece in pieces(self.text, self.size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,21 @@ class Speech:
     """Further keys of the whole message, and those whose value is not the joined text."""
     finish: str | None = "stop"
     usage: Json | None = field(default_factory=lambda: USAGE)
-    """In the whole body, and in a last frame with empty `choices`; None for none."""
+    """In the whole body and at the end of the stream; None for none."""
     top: Json = field(default_factory=dict)
     """Further keys of the body and of each chunk."""
     choice: Json = field(default_factory=dict)
     """Further keys of the choice in the whole body and in the chunk with the finish."""
     opening: Json | None = field(default_factory=lambda: OPENING)
     """The first delta; None for none."""
+    last: Json = field(default_factory=dict)
+    """The delta of the chunk with the finish."""
+    usage_in: Literal["frame", "finish"] = "frame"
+    """Where a stream has its usage: in a frame of its own, or in the chunk with the finish."""
+    after: tuple[Said | Shown, ...] = ()
+    """What is said after the chunk with the finish."""
+    body_top: Json = field(default_factory=dict)
+    """Further keys of the whole body alone."""
 
     def __call__(self, ask: Ask) -> Script:
         return Script.pair(whole=whole(ask.name, self.body(ask.name)), stream=self.stream(ask.name))
@@ -82,7 +92,7 @@ class Speech:
     def body(self, name: str) -> dict[str, Any]:
         """The whole answer."""
         message: dict[str, Any] = {"role": "assistant", "content": None}
-        for part in self.said:
+        for part in (*self.said, *self.after):
             if isinstance(part, Said):
                 message[part.key] = (message.get(part.key) or "") + part.text
         choice = {
@@ -91,22 +101,29 @@ class Speech:
             "finish_reason": self.finish,
             **self.choice,
         }
-        return envelope(name, [choice], usage=self.usage, top=self.top)
+        top = {**self.top, **self.body_top}
+        return envelope(name, [choice], usage=self.usage, top=top)
 
     def chunks(self, name: str) -> list[dict[str, Any]]:
         """The objects of the stream, from the opening to the usage."""
-        parts: list[Shown] = [] if self.opening is None else [Shown(self.opening)]
-        for part in self.said:
-            parts += [Shown(d) for d in part.deltas()] if isinstance(part, Said) else [part]
-        told = [
-            chunk(name, part.delta, choice=part.choice, top={**self.top, **part.top})
-            for part in parts
-        ]
+        told = [] if self.opening is None else [chunk(name, self.opening, top=self.top)]
+        told += self._told(name, self.said)
+        usage: Json = {} if self.usage is None else {"usage": self.usage}
         if self.finish is not None:
-            told.append(chunk(name, {}, finish=self.finish, choice=self.choice, top=self.top))
-        if self.usage is not None:
-            told.append({**chunk_envelope(name), "choices": [], **self.top, "usage": self.usage})
+            end_top = {**self.top, **usage} if self.usage_in == "finish" else self.top
+            told.append(chunk(name, self.last, finish=self.finish, choice=self.choice, top=end_top))
+        told += self._told(name, self.after)
+        if usage and self.usage_in == "frame":
+            told.append({**chunk_envelope(name), "choices": [], **self.top, **usage})
         return told
+
+    def _told(self, name: str, parts: tuple[Said | Shown, ...]) -> list[dict[str, Any]]:
+        shown: list[Shown] = []
+        for part in parts:
+            shown += [Shown(d) for d in part.deltas()] if isinstance(part, Said) else [part]
+        return [
+            chunk(name, one.delta, choice=one.choice, top={**self.top, **one.top}) for one in shown
+        ]
 
     def frames(self, name: str) -> list[bytes]:
         """The stream as SSE events, with the last one."""
@@ -187,6 +204,11 @@ def whole(name: str, body: Any, *, status: int = 200, headers: Json | None = Non
     """One JSON answer with its length; bytes are taken as they are."""
     data = body if isinstance(body, bytes) else dumps(body)
     return Script.whole(status, {"x-request-id": f"req-{name}", **(headers or {})}, data)
+
+
+def json_head(length: int) -> bytes:
+    """The head of a JSON answer that promises this many bytes."""
+    return head(200, [("content-type", "application/json"), ("content-length", str(length))])
 
 
 def streamed(
