@@ -1,1 +1,1 @@
-"""What providers and clients say: bytes in, values out. Sans-IO; nothing here waits or remembers."""
+"""What providers and clients say: bytes in, values out. Sans-IO; nothing here waits."""

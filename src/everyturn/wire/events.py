@@ -100,7 +100,7 @@ class Unknown(msgspec.Struct, frozen=True):
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """Output on a carrier that the preset does not evidence, carried because the operator says so."""
+    """Output on a carrier that the preset does not evidence, carried by the operator's word."""
 
     scope: Scope
     choice: int

@@ -37,6 +37,23 @@ class Frame(msgspec.Struct, frozen=True):
     error: bytes | None = None
     unknown_fields: int = 0
 
+    @property
+    def shown(self) -> bytes:
+        """The bytes a client may get: all but a byte order mark, which is the provider's own."""
+        return self.raw.removeprefix(_BOM)
+
+    def with_data(self, data: bytes) -> bytes:
+        """The frame's bytes with other data: every other line stays as it came."""
+        lines: list[bytes] = []
+        is_placed = False
+        for line in _LINE.findall(self.shown.rstrip(b"\r\n") + b"\n"):
+            if not line.startswith(b"data"):
+                lines.append(line)
+            elif not is_placed:
+                lines.append(b"data: " + data + b"\n")
+                is_placed = True
+        return b"".join(lines) + b"\n"
+
 
 class SseSplitter:
     """Bytes in, whole frames out. `close` gives what was left."""
@@ -61,8 +78,11 @@ class SseSplitter:
         """Whether the event that has begun passes the bound of a frame."""
         return len(self._buffer) > self._frame_bytes_max
 
-    def feed(self, chunk: bytes) -> list[Frame]:
-        """The frames that `chunk` completes; look at `is_overfull` after they were dealt with."""
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The raw bytes of each frame that `chunk` completes, for `parse_frame`.
+
+        Look at `is_overfull` after they were dealt with.
+        """
         self.received += len(chunk)
         if not self._started:
             chunk = self._start(chunk)
@@ -70,17 +90,14 @@ class SseSplitter:
         if self._lead and raws:
             raws[0] = self._lead + raws[0]
             self._lead = b""
-        return [parse_frame(raw) for raw in raws]
+        return raws
 
-    def close(self) -> Frame | None:
-        """The last event, when the body ended without its blank line; None if nothing is left.
-
-        A last line without its end counts as a line. The frame's `raw` is what was received.
-        """
+    def close(self) -> bytes:
+        """The raw bytes of the last event, when the body ended without its blank line; b"" if none."""
         raw = self._lead + bytes(self._buffer)
         self._buffer.clear()
         self._lead = b""
-        return parse_frame(raw) if raw.strip(b"\r\n") else None
+        return raw
 
     def _start(self, chunk: bytes) -> bytes:
         """The first bytes: a byte order mark is kept for the first frame's raw bytes only."""
@@ -169,6 +186,7 @@ def _split_events(whole: bytes) -> list[bytes]:
 
 def parse_frame(raw: bytes) -> Frame:
     """The fields of one event. Bytes that are not UTF-8 stay: who reads the data answers them."""
+    # The common form, told without looking at lines.
     if raw.startswith(b"data: ") and raw.count(b"\n") == 2 and b"\r" not in raw:
         return Frame(raw, raw[6:-2])
     body = raw[len(_BOM) :] if raw.startswith(_BOM) else raw

@@ -28,7 +28,20 @@ class Missing:
 MISSING: Final = Missing()
 
 _ATOMIC: Final = frozenset(
-    "id type role name format object url index channel signature model native_finish_reason".split()
+    [
+        "id",
+        "type",
+        "role",
+        "name",
+        "format",
+        "object",
+        "url",
+        "index",
+        "channel",
+        "signature",
+        "model",
+        "native_finish_reason",
+    ]
 )
 """String members that are said, not streamed: a later value replaces the earlier one."""
 
@@ -104,16 +117,16 @@ class Choice:
     """One assistant answer. Text members: MISSING never sent, None only null, else the text."""
 
     index: int
-    content: str | None | Missing = MISSING
+    content: str | Missing | None = MISSING
     content_items: list[Any] | None = None
     """Set when the content is a list with items beside text; then it is the whole content."""
-    reasoning: str | None | Missing = MISSING
+    reasoning: str | Missing | None = MISSING
     carriers: list[str] = field(default_factory=list)
     """Where reasoning stood, in order of first appearance."""
-    reasoning_details: list[Any] | None | Missing = MISSING
-    refusal: str | None | Missing = MISSING
+    reasoning_details: list[Any] | Missing | None = MISSING
+    refusal: str | Missing | None = MISSING
     tool_calls: list[ToolCall] = field(default_factory=list)
-    finish_reason: str | None | Missing = MISSING
+    finish_reason: str | Missing | None = MISSING
     values: dict[str, Any] = field(default_factory=dict)
     """Members of the message that the protocol names: role, annotations, audio, function_call."""
     message_bag: dict[str, Any] = field(default_factory=dict)
@@ -127,7 +140,7 @@ class Reply:
     """What one call said, all of it."""
 
     choices: list[Choice] = field(default_factory=list)
-    usage: dict[str, Any] | None | Missing = MISSING
+    usage: dict[str, Any] | Missing | None = MISSING
     envelope: dict[str, Any] = field(default_factory=dict)
     """id, object, created, model, service_tier, system_fingerprint, as sent."""
     bag: dict[str, Any] = field(default_factory=dict)
@@ -275,9 +288,7 @@ class Fold:
         if call is None:
             call = ToolCall(event.call)
             choice.tool_calls.append(call)
-        if event.id:
-            call.id = event.id
-        elif call.id is None:
+        if event.id or call.id is None:
             call.id = event.id
         if event.type is not None:
             call.type = event.type
@@ -345,7 +356,7 @@ _HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]")
 
 
 def _joined(parts: list[str]) -> str:
-    """The pieces as one text; a surrogate pair that was split over two pieces becomes one character."""
+    """The pieces as one text; a surrogate pair split over two of them becomes one character."""
     text = "".join(parts)
     if _HIGH_SURROGATE.search(text):
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -1,0 +1,230 @@
+"""The stream's fast path: frames that differ from a known one only in one text.
+
+Most frames of a stream are the same bytes around one piece of text. When the strict reader has read
+such a frame, its bytes before and after the text become a template; a later frame with the same
+bytes around another JSON string says the same with another text. Nothing is guessed: a template is
+kept only if the strict reader, given a marker in place of the text, finds the same tree with the
+marker there. Whatever does not match goes to the strict reader.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from everyturn.wire import events as ev
+from everyturn.wire.dialects.chat_reply import ChatDecoder, Decoded
+from everyturn.wire.frames import Frame
+from everyturn.wire.preset import TEXT_CARRIERS
+from everyturn.wire.reader import read_provider, write
+from everyturn.wire.reply import Fold
+
+TEMPLATES_MAX: Final = 4
+"""Templates kept a stream; the oldest goes when one more is learned."""
+
+_MARKER: Final = "everyturn-marker-5b1f"
+_STRING: Final = msgspec.json.Decoder(str)
+_REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
+
+
+class Hit(msgspec.Struct):
+    """A frame that a template read: its events, the client's bytes, how many events are carried."""
+
+    events: list[ev.Event]
+    out: bytes
+    carried: int
+
+
+@dataclass(slots=True)
+class _Template:
+    prefix: bytes
+    suffix: bytes
+    out_prefix: bytes
+    out_suffix: bytes
+    is_untouched: bool
+    is_reasoning: bool
+    carrier: str
+    choice: int
+    before: list[ev.Event]
+    after: list[ev.Event]
+    carried: int
+
+
+class Templates:
+    """The templates of one stream."""
+
+    __slots__ = ("_decoder", "_fold", "_known", "_last")
+
+    def __init__(self, decoder: ChatDecoder, fold: Fold) -> None:
+        self._decoder = decoder
+        self._fold = fold
+        self._known: list[_Template] = []
+        self._last: _Template | None = None
+
+    def match(self, raw: bytes) -> Hit | None:
+        """Read `raw` by a template, folding its text; None if the strict reader must.
+
+        Raises UpstreamTooLarge past the bound of a choice's text.
+        """
+        for template in self._known:
+            if not raw.startswith(template.prefix) or not raw.endswith(template.suffix):
+                continue
+            end = len(raw) - len(template.suffix)
+            if end < len(template.prefix):
+                continue
+            middle = raw[len(template.prefix) : end]
+            try:
+                text = _STRING.decode(b'"' + middle + b'"')
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                # Not one plain JSON string (or a lone surrogate): the strict reader answers it.
+                return None
+            return self._say(template, raw, middle, text)
+        return None
+
+    def _say(self, template: _Template, raw: bytes, middle: bytes, text: str) -> Hit | None:
+        choice = self._decoder.choice(template.choice)
+        events = list(template.before)
+        if template.is_reasoning:
+            if choice.mirror.carriers > 1:
+                return None
+            choice.say_reasoning(text, template.carrier, events)
+            if text:
+                choice.mirror.parts.append(text)
+            self._fold.reasoning_parts(template.choice, template.carrier).append(text)
+        else:
+            choice.say_text(text, events)
+            self._fold.add(events[-1])
+        if self._last is not template:
+            # What is said anew in each frame counts from the frame that said it last.
+            for event in (*template.before, *template.after):
+                self._fold.add(event)
+            self._last = template
+        events += template.after
+        if template.is_untouched:
+            return Hit(events, raw, template.carried)
+        return Hit(events, template.out_prefix + middle + template.out_suffix, template.carried)
+
+    def learn(self, frame: Frame, data: bytes, decoded: Decoded) -> None:
+        """Keep a frame that the strict reader read as a template, if it can be one.
+
+        A frame that cannot be one may change what the known templates rest on: they are dropped.
+        """
+        self._last = None
+        place = _only_text(decoded.events)
+        template = None if place is None else self._template(frame, data, decoded, place)
+        if template is None:
+            self._known.clear()
+            return
+        self._known.insert(0, template)
+        del self._known[TEMPLATES_MAX:]
+
+    def _template(
+        self, frame: Frame, data: bytes, decoded: Decoded, place: int
+    ) -> _Template | None:
+        event = decoded.events[place]
+        is_reasoning = isinstance(event, ev.ReasoningDelta)
+        key = event.carrier if isinstance(event, ev.ReasoningDelta) else "content"
+        assert isinstance(event, ev.TextDelta | ev.ReasoningDelta)
+        choice = self._decoder.choice(event.choice)
+        if is_reasoning and (choice.mirror.carriers > 1 or key not in TEXT_CARRIERS):
+            return None
+        if not is_reasoning and choice.splits_content:
+            return None
+        if len(decoded.payloads or ()) > 1 or frame.raw.count(data) != 1:
+            return None
+        around = _around(data, key)
+        if around is None:
+            return None
+        start = frame.raw.index(data)
+        prefix = frame.raw[:start] + around[0]
+        suffix = around[1] + frame.raw[start + len(data) :]
+        shown = _shown(frame, decoded, event.text or "")
+        if shown is None or frame.shown != frame.raw:
+            return None
+        others = decoded.events[:place] + decoded.events[place + 1 :]
+        return _Template(
+            prefix,
+            suffix,
+            *shown,
+            is_untouched=decoded.payloads is None,
+            is_reasoning=is_reasoning,
+            carrier=key,
+            choice=event.choice,
+            before=decoded.events[:place],
+            after=decoded.events[place + 1 :],
+            carried=sum(1 for other in others if isinstance(other, ev.Unknown)),
+        )
+
+
+def _only_text(events: list[ev.Event]) -> int | None:
+    """Where the one text event stands, if all others may be said again without adding anything."""
+    place: int | None = None
+    for index, event in enumerate(events):
+        if isinstance(event, ev.TextDelta | ev.ReasoningDelta) and event.text is not None:
+            if place is not None or not event.text:
+                return None
+            place = index
+        elif not _is_idempotent(event):
+            return None
+    return place
+
+
+def _is_idempotent(event: ev.Event) -> bool:
+    match event:
+        case ev.TextDelta() | ev.ReasoningDelta():
+            return True  # Null: says only that there is none.
+        case ev.Finish(_, value):
+            return not value
+        case ev.Usage(_, value):
+            return value is None
+        case ev.Value(scope, _, key, value):
+            return value is None or scope == "body" or key == "role"
+        case ev.Unknown(scope, _, _, value):
+            return value is None or scope != "message"
+        case _:
+            return False
+
+
+def _around(data: bytes, key: str) -> tuple[bytes, bytes] | None:
+    """The bytes of `data` before and after the JSON string of its one choice's delta `key`."""
+    tree = read_provider(data).value
+    expected = _with_marker(tree, key)
+    if expected is None:
+        return None
+    for opening in re.finditer(rb'"' + key.encode() + rb'"\s*:\s*"', data):
+        end = _REST_OF_STRING.match(data, opening.end())
+        assert end is not None  # The pattern matches the empty string.
+        before, after = data[: opening.end()], data[end.end() :]
+        candidate = before + _MARKER.encode() + after
+        if read_provider(candidate).value == expected:
+            return before, after
+    return None
+
+
+def _with_marker(tree: Any, key: str) -> Any:
+    """`tree` with the marker as its one choice's delta `key`; None if it has no such text."""
+    choices = tree.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1:
+        return None
+    delta = choices[0].get("delta")
+    if not isinstance(delta, dict) or not isinstance(delta.get(key), str):
+        return None
+    marked = {**choices[0], "delta": {**delta, key: _MARKER}}
+    return {**tree, "choices": [marked]}
+
+
+def _shown(frame: Frame, decoded: Decoded, text: str) -> tuple[bytes, bytes] | None:
+    """The client's bytes before and after the text."""
+    if decoded.payloads is None:
+        return b"", b""
+    tree = read_provider(decoded.payloads[0]).value
+    for key in ("reasoning_content", "content"):
+        marked = _with_marker(tree, key)
+        if marked is not None and tree["choices"][0]["delta"][key] == text:
+            out = frame.with_data(write(marked))
+            before, _, after = out.partition(_MARKER.encode())
+            return before, after
+    return None
