@@ -241,7 +241,6 @@ FACTS: Final[dict[str, Check]] = {
     "controls.enabled": members_by(_BOOLS),
     "controls.budget": _path,
     "controls.exclude": members_by(_BOOLS),
-    "controls.effort_or_budget": flag,
     "adds": members,
     "adds_unless": words,
     "error_shapes": some_of(ERROR_SHAPES),

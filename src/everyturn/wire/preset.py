@@ -83,8 +83,6 @@ class Controls:
     """Dotted path for `reasoning.max_tokens` (`thinking.budget_tokens`); None: not expressible."""
     exclude: dict[str, dict[str, Any]] = field(default_factory=dict)
     """`"true"` and `"false"` → members to send for `reasoning.exclude`."""
-    effort_or_budget: bool = False
-    """Whether effort and budget may not come together; then asking for both is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
