@@ -335,7 +335,7 @@ class ReplyStream:
 def read_whole(
     data: bytes, target: Target, limits: Limits, *, choices: int = 1
 ) -> tuple[Reply, bytes, ChatDecoder, list[ev.Event]]:
-    """Read a whole answer: its reply, the client's bytes, the decoder (notes, flags) and the events.
+    """Read a whole answer: its reply, the client's bytes, the decoder and the events.
 
     choices: the request's `n`; fewer choices in the answer are a flag, not a failure. Raises the
     typed failure of an error body, or of an answer that cannot be carried.
