@@ -93,7 +93,7 @@ class SseSplitter:
         return raws
 
     def close(self) -> bytes:
-        """The raw bytes of the last event, when the body ended without its blank line; b"" if none."""
+        """The raw bytes of a last event without its blank line; b"" if there is none."""
         raw = self._lead + bytes(self._buffer)
         self._buffer.clear()
         self._lead = b""

@@ -150,7 +150,7 @@ class TagSplitter:
 
 
 class MarkedSplitter:
-    """Gemini's form: text is reasoning from `<thought>` at the start of marked text to `</thought>`.
+    """Gemini's form: reasoning runs from `<thought>` at the start of marked text to `</thought>`.
 
     A mark without the tag leaves content as content, and so does a tag without the mark.
     """

@@ -30,7 +30,7 @@ def frames_of_body(body: dict[str, Any], *, include_usage: bool) -> list[bytes]:
     calls, other message keys, logprobs with other choice keys, finish; at the end usage with empty
     `choices`, where the client asked for it. Keys of the body go out once, in the first frame.
     """
-    common = {key: body[key] for key in _COMMON if key in body}
+    common: dict[str, Any] = {key: body[key] for key in _COMMON if key in body}
     common["object"] = "chat.completion.chunk"
     rest = {
         key: value
@@ -86,16 +86,19 @@ def _indexed(call: Any, index: int) -> Any:
     return {**call, "index": index} if isinstance(call, dict) else call
 
 
-def body_of_reply(reply: Reply) -> dict[str, Any]:
+def body_of_reply(reply: Reply, *, show_reasoning: bool = True) -> dict[str, Any]:
     """The whole body for an answer that was folded from a stream, as the client sees it."""
     body = {**reply.envelope, "object": "chat.completion"}
-    body["choices"] = [_choice(choice) for choice in sorted(reply.choices, key=lambda c: c.index)]
+    body["choices"] = [
+        _choice(choice, show_reasoning=show_reasoning)
+        for choice in sorted(reply.choices, key=lambda c: c.index)
+    ]
     if not isinstance(reply.usage, Missing):
         body["usage"] = reply.usage
     return {**body, **reply.bag}
 
 
-def _choice(choice: Choice) -> dict[str, Any]:
+def _choice(choice: Choice, *, show_reasoning: bool) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", **choice.values}
     content: Any = None if isinstance(choice.content, Missing) else choice.content
     message["content"] = choice.content_items if choice.content_items is not None else content
@@ -104,12 +107,15 @@ def _choice(choice: Choice) -> dict[str, Any]:
         ("reasoning_details", choice.reasoning_details),
         ("refusal", choice.refusal),
     ):
-        if not isinstance(value, Missing):
+        is_withheld = key != "refusal" and not show_reasoning
+        if not isinstance(value, Missing) and not is_withheld:
             message[key] = value
     if choice.tool_calls:
         message["tool_calls"] = [_tool_call(call) for call in choice.tool_calls]
     finish = None if isinstance(choice.finish_reason, Missing) else choice.finish_reason
-    message.update({key: value for key, value in choice.message_bag.items() if key not in message})
+    for key, value in choice.message_bag.items():
+        if key not in message and (show_reasoning or not speaks_of_reasoning(key)):
+            message[key] = value
     return {
         "index": choice.index,
         "message": message,
