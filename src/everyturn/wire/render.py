@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from everyturn.wire.reader import write
+from everyturn.wire.reasoning import speaks_of_reasoning
 from everyturn.wire.reply import Choice, Missing, Reply, ToolCall
 
 _COMMON: Final = ("id", "created", "model")
