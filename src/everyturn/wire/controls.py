@@ -127,7 +127,7 @@ def _read(body: dict[str, Any], target: Target) -> tuple[_Asked, list[str]]:
     if "reasoning" in body and not _is_verbatim("reasoning", target):
         _read_object(reasoning, asked)
         canonical.append("reasoning")
-        _check_agreement(asked, own if own is not None else inner, target.preset.controls)
+        _check_agreement(asked, own if own is not None else inner)
     return asked, canonical
 
 
@@ -163,19 +163,21 @@ def _read_object(reasoning: Any, asked: _Asked) -> None:
     asked.exclude = _boolean(reasoning, "exclude")
 
 
-def _check_agreement(asked: _Asked, effort: Any, controls: Controls) -> None:
+def _check_agreement(asked: _Asked, effort: Any) -> None:
     """Refuse canonical controls that contradict each other.
 
     effort: the one effort of the request, native or not; None where it names none.
     """
     if effort is not None:
-        if asked.budget is not None and controls.effort_or_budget:
+        if asked.budget is not None:
+            # Two answers to one question. OpenRouter, whose form this is, takes one of them, and
+            # Gemini refuses both together (openrouter.ai/docs/use-cases/reasoning-tokens,
+            # ai.google.dev/gemini-api/docs/openai; 2026).
             raise UnsupportedReasoningControl(
-                "This model's provider takes an effort or `reasoning.max_tokens`, not both.",
+                "`reasoning.max_tokens` and an effort exclude each other.",
                 param="reasoning.max_tokens",
+                hint="Send an effort or a budget, not both.",
             )
-        if asked.budget and effort == "none":
-            raise _contradiction("reasoning.max_tokens", "the effort")
         if asked.enabled is not None and asked.enabled == (effort == "none"):
             raise _contradiction("reasoning.enabled", "the effort")
     if asked.enabled is False and asked.budget:
