@@ -24,7 +24,7 @@ class Ask:
     """The number at the end of a family's name; None when none was given."""
     request: SeenRequest
     body: Mapping[str, Any]
-    """The request's body, its numbers as their text."""
+    """The request's body, all its numbers floats."""
     now: float
     """Seconds since 1970, from the provider's clock."""
 
