@@ -34,7 +34,8 @@ class UpstreamRequest:
     """Absolute `http` or `https` URL with path and query, already percent-encoded."""
     method: str = "POST"
     headers: tuple[tuple[str, str], ...] = ()
-    """Without `host`, `content-length`, `connection` and `accept-encoding`: the transport adds these."""
+    """Without `host`, `content-length`, `connection` and `accept-encoding`: those are the
+    transport's own."""
     body: bytes = b""
 
 
@@ -58,7 +59,7 @@ class UpstreamResponse(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the connection: back to the pool if the body was read to its end, else closed at once."""
+        """Let go of the connection: back to the pool if the body ended, else closed at once."""
         ...
 
 
@@ -66,12 +67,16 @@ class Transport(Protocol):
     """A way to reach providers."""
 
     async def open(self, request: UpstreamRequest, timeouts: Timeouts) -> UpstreamResponse:
-        """Send `request` once and wait for the head of the answer. Never sent twice, redirects not followed.
+        """Send `request` once and wait for the head of the answer.
 
+        Never sent twice; redirects are not followed.
         Cancelling the task that awaits this closes the connection.
         """
         ...
 
     async def close(self) -> None:
-        """Close every pooled connection. Calls in flight end with `UpstreamUnreachable` or incomplete."""
+        """Close every pooled connection.
+
+        Calls in flight end with `UpstreamUnreachable` or `UpstreamStreamIncomplete`.
+        """
         ...

@@ -1,0 +1,158 @@
+"""What is sent to a provider, as bytes: URL and headers become the head of one HTTP/1.1 request.
+
+Pure. Everything is checked before a byte leaves: a URL, method or header that could end a line or
+a request early, or that would speak for the transport, is refused with `InvalidValue`. Messages
+name the header, never its value.
+Source: RFC 9110 section 5.1 and 5.5 (tokens and field values), RFC 9112 section 3.2 (targets).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from everyturn.errors import InvalidValue
+from everyturn.transport.proxy import (
+    DEFAULT_PORTS,
+    HOST_PATTERN,
+    Proxy,
+    ProxySettings,
+    is_possible,
+)
+
+OWN_HEADERS: Final = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Headers that belong to the connection; the transport alone decides about them."""
+
+_URL: Final = re.compile(
+    rf"(?P<scheme>https?)://(?P<host>{HOST_PATTERN})"
+    r"(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!\"$-~]*)?(?P<query>\?[!\"$-~]*)?",
+    re.IGNORECASE,
+)
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a connection leads; connections of one origin are interchangeable."""
+
+    scheme: str
+    host: str
+    """In lower case; an IPv6 address without brackets."""
+    port: int
+    proxy: Proxy | None
+    """The proxy that stands between, None for a direct connection."""
+
+    @property
+    def authority(self) -> str:
+        """Host and port as a `CONNECT` request names them."""
+        return f"{bracketed(self.host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One method and URL: the origin, and the part of the request head that never changes."""
+
+    origin: Origin
+    prefix: bytes
+    """Request line and the transport's own headers, each with its line end."""
+
+
+def parse_target(method: str, url: str, proxies: ProxySettings) -> Target:
+    """The target of `method` and `url`, by way of the proxy that the settings name for it.
+
+    Raises InvalidValue for a URL that is not plain `http` or `https` with host, path and query in
+    visible ASCII (credentials and fragments are refused), and for a method that is no token or
+    whose answers are framed differently (`HEAD`, `CONNECT`); UpstreamUnreachable for a proxy that
+    cannot be used.
+    """
+    if not _TOKEN.fullmatch(method) or method in ("HEAD", "CONNECT"):
+        raise InvalidValue("The method cannot be sent to a provider.", param="method")
+    parts = _URL.fullmatch(url)
+    if parts is None:
+        raise InvalidValue(
+            "The provider's URL is not `http(s)://host[:port]/path?query` in visible ASCII.",
+            param="base_url",
+            hint="Give the URL percent-encoded, without credentials and without a fragment.",
+        )
+    scheme = parts["scheme"].lower()
+    host = parts["host"].lower().strip("[]")
+    port = int(parts["port"]) if parts["port"] else DEFAULT_PORTS[scheme]
+    if not is_possible(host, port):
+        raise InvalidValue(
+            "The host or the port of the provider's URL is impossible.",
+            param="base_url",
+            hint="Correct the URL.",
+        )
+    proxy = proxies.route(scheme, host, port)
+    origin = Origin(scheme=scheme, host=host, port=port, proxy=proxy)
+    named = bracketed(host) if port == DEFAULT_PORTS[scheme] else origin.authority
+    path = (parts["path"] or "/") + (parts["query"] or "")
+    lines = [f"{method} {path} HTTP/1.1", f"host: {named}", "accept-encoding: identity"]
+    if proxy is not None and scheme == "http":
+        lines[0] = f"{method} {scheme}://{named}{path} HTTP/1.1"
+        if proxy.authorization is not None:
+            lines.append(f"proxy-authorization: {proxy.authorization}")
+    return Target(origin=origin, prefix="".join(f"{line}\r\n" for line in lines).encode("ascii"))
+
+
+def encode_head(target: Target, headers: tuple[tuple[str, str], ...], body_bytes: int) -> bytes:
+    """The whole request head for a body of `body_bytes` bytes.
+
+    Raises InvalidValue, as `header_line` does. A request without a body gets no `content-length`
+    where its method expects none.
+    """
+    lines = [target.prefix]
+    for name, value in headers:
+        lines.append(header_line(name, value))
+    if body_bytes or not target.prefix.startswith((b"GET ", b"DELETE ", b"OPTIONS ")):
+        lines.append(b"content-length: %d\r\n\r\n" % body_bytes)
+    else:
+        lines.append(b"\r\n")
+    return b"".join(lines)
+
+
+@lru_cache(maxsize=1024)
+def header_line(name: str, value: str) -> bytes:
+    """One header as it goes over the wire, with its line end.
+
+    Raises InvalidValue: for a name that is no token or is the transport's own, and for a value
+    with a line end, another control character or one outside Latin-1.
+    """
+    if not _TOKEN.fullmatch(name):
+        raise InvalidValue("A header's name is not an HTTP token.", param="headers")
+    if name.lower() in OWN_HEADERS:
+        raise InvalidValue(
+            f"A header belongs to the connection and cannot be set: `{name.lower()}`",
+            param="headers",
+            hint="Remove the header; the transport sends its own.",
+        )
+    if not _VALUE.fullmatch(value):
+        raise InvalidValue(
+            f"A header's value holds a line end or another character that cannot be sent: "
+            f"`{name.lower()}`",
+            param="headers",
+            hint="Look where the value comes from: a key variable often ends in a line end.",
+        )
+    return f"{name}: {value}\r\n".encode("latin-1")
+
+
+def bracketed(host: str) -> str:
+    """`host` as it stands in a URL: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
