@@ -1,0 +1,129 @@
+"""The documentation says what is so: error codes, links, versions, decision records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import everyturn
+from everyturn.errors import Failure
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+NEVER_SENT = {"gateway_interrupted"}
+
+
+def leaves(base: type[Failure]) -> Iterator[type[Failure]]:
+    """The failures that may be raised: the classes at the ends of the tree."""
+    children = base.__subclasses__()
+    if not children:
+        yield base
+    for child in children:
+        yield from leaves(child)
+
+
+def expected_row(failure: type[Failure], status: str) -> str:
+    """A failure's row in the HTTP reference; `status` is what its HTTP cell says."""
+    cells = (
+        f"`{failure.code}`",
+        status,
+        failure.blame,
+        f"`{failure.failure_type}`",
+        failure.default_hint,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def test_every_error_code_stands_in_the_http_reference() -> None:
+    """Each code has one row with the status, blame, failure type and hint that the code has."""
+    page = (ROOT / "docs/reference/http.md").read_text(encoding="utf-8")
+    rows = {
+        row.split("`")[1]: row
+        for row in page.partition("\n## Errors\n")[2].splitlines()
+        if re.match(r"\| `[a-z_]+` \| ", row)
+    }
+    failures = {failure.code: failure for failure in leaves(Failure)}
+
+    assert set(rows) == set(failures)
+    for code, failure in failures.items():
+        status = rows[code].split(" | ")[1]
+        assert rows[code] == expected_row(failure, status)
+        assert status.startswith(
+            "never sent" if code in NEVER_SENT else str(failure.default_status)
+        )
+
+
+def test_every_leaf_has_a_code_of_its_own() -> None:
+    """No two failures that may be raised share a code."""
+    codes = [failure.code for failure in leaves(Failure)]
+
+    assert len(codes) == len(set(codes))
+
+
+def test_links_lead_somewhere() -> None:
+    """A relative link in a page names a file that exists, and a heading that the file has."""
+    broken = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            path = (page.parent / name).resolve() if name else page
+            if not path.exists() or (anchor and anchor not in anchors(path)):
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+
+    assert PAGES
+    assert not broken
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which a page's headings can be linked."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_decision_is_listed() -> None:
+    """Decision records have a number of their own and the four parts, and stand in the list."""
+    folder = ROOT / "docs" / "decisions"
+    listed = (folder / "README.md").read_text(encoding="utf-8")
+    records = sorted(folder.glob("[0-9]*.md"))
+
+    assert records
+    assert len({record.name[:4] for record in records}) == len(records)
+    for record in records:
+        text = record.read_text(encoding="utf-8")
+        assert f"]({record.name})" in listed
+        for part in ("Context", "Decision", "What it costs", "What would change our mind"):
+            assert f"\n## {part}\n" in text, f"{record.name} lacks: {part}"
+
+
+def test_the_changelog_has_this_version() -> None:
+    """The newest entry of the changelog is about the version that the package has."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+)", text, flags=re.MULTILINE)
+
+    assert newest is not None
+    assert newest.group(1) == everyturn.__version__
+
+
+def test_the_architecture_names_what_exists() -> None:
+    """A file or folder of the package that ARCHITECTURE.md names is there."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+(?:/[a-z_]*)*(?:/|\.py))`", text))
+    roots = (ROOT / "src" / "everyturn", ROOT)
+
+    assert named
+    assert not [name for name in named if not any((root / name).exists() for root in roots)]
+
+
+def test_the_architecture_names_every_package() -> None:
+    """The picture of the layers in ARCHITECTURE.md holds each package of the top level."""
+    picture = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split("```")[1]
+    words = set(re.findall(r"[a-z]+", picture))
+    entries = (ROOT / "src" / "everyturn").glob("[a-z]*")
+    packages = {
+        entry.stem for entry in entries if (entry / "__init__.py").exists() or entry.suffix == ".py"
+    }
+
+    assert packages <= words
