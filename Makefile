@@ -9,7 +9,7 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.installed
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input --quiet
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-input -qq
 # Version of the one tool that is not locked itself: it makes the locks.
 PIP_TOOLS := pip-tools==7.6.2
 LOCK_VENV := build/lock
