@@ -1,1 +1,1 @@
-"""What is known of each provider, as data: one TOML file each, every value with its source."""
+"""What is known of each provider, with source and date, and what its calls cost."""

@@ -1,0 +1,271 @@
+"""What a call cost, from the price list of `genai-prices`, or that nobody knows.
+
+Amounts are US dollars as Decimal, from the prices in force when the call was made. An unknown
+model, unknown usage or counts that contradict each other have no cost; none of them costs zero.
+The list is the one inside the installed package: nothing here reads the network, and an update
+that the same process may have loaded elsewhere is not looked at, so `version` says it all.
+
+The package takes about 0.4 s and 27 MB to import (it brings an HTTP client for its updates), so it
+is imported at the first call. A server calls `warm_prices` in a thread before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from everyturn.wire.preset import Preset
+
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
+    from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
+
+SOURCE: Final = "genai-prices"
+_MILLION: Final = Decimal(1_000_000)
+_ZERO: Final = Decimal(0)
+_MODELS_MAX: Final = 4096
+"""Model names whose look-up is kept; beyond it the least used is looked up again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """The cost of one call."""
+
+    cost: Decimal | None
+    """US dollars; None: not known."""
+    source: str | None
+    """The price list that was asked; None: none was."""
+    version: str | None
+    """Its version; None: none was asked."""
+
+
+NOT_PRICED: Final = Price(cost=None, source=None, version=None)
+
+
+class _Tokens(NamedTuple):
+    """The counts of a call by what each is charged as."""
+
+    prompt: int
+    """All input, cached tokens included."""
+    cache_read: int
+    cache_write: int
+    output: int
+    """All output, reasoning included."""
+    reasoning: int
+    """The part of output that is reasoning; 0 where it was not reported."""
+
+
+class _Rates(NamedTuple):
+    """Dollars per million tokens. None: that count has no rate of its own and has its parent's."""
+
+    input: Decimal | TieredPrices | None
+    output: Decimal | TieredPrices | None
+    cache_read: Decimal | TieredPrices | None
+    cache_write: Decimal | TieredPrices | None
+    reasoning: Decimal | TieredPrices | None
+    request: Decimal | None
+    """Dollars per thousand calls."""
+
+
+def warm_prices() -> None:
+    """Import the price list, so that the first call does not wait for it. Idempotent."""
+    _snapshot()
+
+
+def price_of(
+    preset: Preset,
+    model: str,
+    *,
+    prompt_tokens: int | None,
+    completion_tokens: int | None,
+    total_tokens: int | None = None,
+    reasoning_tokens: int | None = None,
+    cache_read_tokens: int | None = None,
+    cache_write_tokens: int | None = None,
+    at: datetime,
+) -> Price:
+    """The cost of one call, from the counts as the provider reported them (None: not reported).
+
+    model: the name the provider served, or the one that was asked for.
+    total_tokens: decides whether reasoning is inside `completion_tokens` where the preset does not
+        know, and how much there was where it was left out of it and not reported.
+    at: when the call was made; without a zone it is UTC.
+    Raises nothing: what cannot be priced has no cost.
+    """
+    if preset.price_provider is None:
+        return NOT_PRICED
+    tokens = _tokens(
+        preset,
+        prompt_tokens,
+        completion_tokens,
+        total_tokens,
+        reasoning_tokens,
+        cache_read_tokens or 0,
+        cache_write_tokens or 0,
+    )
+    cost = None
+    if tokens is not None:
+        rates = _rates_at(preset.price_provider, model, at)
+        cost = None if rates is None else _cost(rates, tokens)
+    return Price(cost=cost, source=SOURCE, version=price_list_version())
+
+
+def list_prices(preset: Preset, model: str, at: datetime) -> Mapping[str, Decimal] | None:
+    """The prices of a model at a time, in US dollars; None: not known.
+
+    Keys: `input`, `output`, `cache_read`, `cache_write`, `reasoning` per million tokens and
+    `request` per thousand calls, as far as the list has them. Of a price that rises with the length
+    of the prompt, the lowest.
+    """
+    if preset.price_provider is None:
+        return None
+    rates = _rates_at(preset.price_provider, model, at)
+    if rates is None:
+        return None
+    return {
+        name: rate if isinstance(rate, Decimal) else rate.base
+        for name, rate in rates._asdict().items()
+        if rate is not None
+    }
+
+
+@cache
+def price_list_version() -> str:
+    """The version of the price list, without importing it."""
+    from importlib.metadata import version  # takes 30 ms, and only prices need it
+
+    return version(SOURCE)
+
+
+def _tokens(
+    preset: Preset,
+    prompt: int | None,
+    completion: int | None,
+    total: int | None,
+    reasoning: int | None,
+    read: int,
+    write: int,
+) -> _Tokens | None:
+    """The counts as they are charged; None where they are missing or contradict each other."""
+    if prompt is None or completion is None or min(prompt, completion, read, write) < 0:
+        return None
+    if read or write:
+        if preset.cached_in_prompt is None:
+            return None
+        if not preset.cached_in_prompt:
+            prompt += read + write
+        elif read + write > prompt:
+            return None
+    inside = preset.reasoning_in_completion
+    if inside is None:
+        inside = _is_inside(prompt, completion, total, reasoning)
+        if inside is None:
+            return None
+    if not inside:
+        if reasoning is None:
+            # Gemini's endpoint leaves thoughts out of every count but the total.
+            reasoning = 0 if total is None else max(0, total - prompt - completion)
+        completion += reasoning
+    if reasoning is not None and not 0 <= reasoning <= completion:
+        return None
+    return _Tokens(prompt, read, write, completion, reasoning or 0)
+
+
+def _is_inside(
+    prompt: int, completion: int, total: int | None, reasoning: int | None
+) -> bool | None:
+    """Whether `completion` has the reasoning in it, by the total; None where that does not say."""
+    if not reasoning:
+        return True
+    if total == prompt + completion:
+        return True
+    if total == prompt + completion + reasoning:
+        return False
+    return None
+
+
+def _cost(rates: _Rates, tokens: _Tokens) -> Decimal | None:
+    """Dollars for these counts; None where a count has no rate at all."""
+    prompt, read, write, output, reasoning = tokens
+    plain = prompt
+    cost = _ZERO
+    if read and rates.cache_read is not None:
+        cost += _rate(rates.cache_read, prompt) * read
+        plain -= read
+    if write and rates.cache_write is not None:
+        cost += _rate(rates.cache_write, prompt) * write
+        plain -= write
+    if reasoning and rates.reasoning is not None:
+        cost += _rate(rates.reasoning, prompt) * reasoning
+        output -= reasoning
+    if rates.input is not None:
+        cost += _rate(rates.input, prompt) * plain
+    elif plain:
+        return None
+    if rates.output is not None:
+        cost += _rate(rates.output, prompt) * output
+    elif output:
+        return None
+    cost /= _MILLION
+    return cost if rates.request is None else cost + rates.request / 1000
+
+
+def _rate(rate: Decimal | TieredPrices, prompt: int) -> Decimal:
+    """The rate for a prompt of this length; passing a tier's start changes it for all tokens."""
+    if isinstance(rate, Decimal):
+        return rate
+    for tier in reversed(rate.tiers):
+        if prompt > tier.start:
+            return tier.price
+    return rate.base
+
+
+def _rates_at(provider: str, model: str, at: datetime) -> _Rates | None:
+    """The rates in force at a time; None where the list has none for that model."""
+    info, rates = _listed(provider, model)
+    if info is not None:
+        # Prices with a start date or hours of the day: they are looked up for each call.
+        return _rates(info.get_prices(at))
+    return rates
+
+
+@lru_cache(maxsize=_MODELS_MAX)
+def _listed(provider: str, model: str) -> tuple[ModelInfo | None, _Rates | None]:
+    """The entry of a model whose prices depend on time, or else its rates; (None, None): neither.
+
+    Kept, because a look-up takes some milliseconds: it tries the patterns of every model.
+    """
+    try:
+        info = _snapshot().find_provider_model(model, None, provider, None)[1]
+    except LookupError:
+        return None, None
+    if isinstance(info.prices, list):
+        return info, None
+    return None, _rates(info.prices)
+
+
+def _rates(price: ModelPrice) -> _Rates | None:
+    """The rates that a text call has; None where the list has the model without any."""
+    found = price.__dict__
+    rates = _Rates(
+        input=found.get("input_mtok"),
+        output=found.get("output_mtok"),
+        cache_read=found.get("cache_read_mtok"),
+        cache_write=found.get("cache_write_mtok"),
+        reasoning=found.get("output_reasoning_mtok"),
+        request=found.get("requests_kcount"),
+    )
+    return None if rates.input is None and rates.output is None else rates
+
+
+@cache
+def _snapshot() -> DataSnapshot:
+    """The price list inside the package, whatever snapshot the process may have set."""
+    from genai_prices.data import providers
+    from genai_prices.data_snapshot import DataSnapshot
+
+    return DataSnapshot(providers=providers, from_auto_update=False)
