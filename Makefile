@@ -73,6 +73,7 @@ $(BIN)/python:
 	echo "everyturn needs Python 3.11 or newer, and none was found on PATH." >&2; \
 	echo "Install one (Debian, Ubuntu: apt-get install python3 python3-venv), or name it:" >&2; \
 	echo "    make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) --version >/dev/null 2>&1 || { echo "Cannot run: $(PYTHON)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	echo "everyturn needs Python 3.11 or newer: $(PYTHON) is `$(PYTHON) --version 2>&1`." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
