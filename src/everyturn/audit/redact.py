@@ -1,0 +1,285 @@
+"""Take secrets out of what is about to be stored.
+
+One pass of a set over the serialised text decides; text without a hit comes back as the same
+object. Only on a hit are the strings of the JSON decoded one by one, the secrets in them replaced,
+and the changed strings written back in place, so that every other byte stays as it was. Strings
+that hold JSON themselves (tool arguments) are opened the same way, to `DEPTH_MAX` levels.
+
+What stands there after is `[redacted:RULE:TAG]`; TAG is a keyed hash, so that equal secrets can be
+seen to be equal and nothing can be computed back. The result is a fixpoint: redacting it again
+changes nothing. What cannot be scanned becomes `FAILED` and is counted; it is never stored.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from everyturn.audit.checks import CHECKS, is_secret_by_name, looks_secret
+from everyturn.audit.rules import (
+    ENGINE_VERSION,
+    ESCAPED_ASCII,
+    FAILED,
+    KEY_HINT,
+    KEY_NAMES,
+    KEY_RULE,
+    KNOWN_RULE,
+    OPAQUE_KEYS,
+    RULES,
+    TOKEN_HINT,
+    TOKEN_NAMES,
+    Rule,
+    expand,
+    expand_hint,
+    literal_hint,
+    spell_out,
+)
+from everyturn.audit.scan import Finder, Pattern, ScanFailed, Scanner, encode, quoted
+from everyturn.audit.spans import replace_strings
+from everyturn.wire import reader
+
+DEPTH_MAX: Final = 5
+"""Levels of JSON inside strings that are opened; a deeper string with a hit is removed whole."""
+
+KNOWN_LENGTH_MIN: Final = 8
+"""Known values shorter than this (`EMPTY`, `none`) are no secrets and would eat plain words."""
+
+_PASSES_MAX: Final = 8
+_LENGTH_MIN: Final = 8
+"""No rule finds anything in fewer characters."""
+
+Counts = Mapping[str, int]
+NONE_FOUND: Final[Counts] = MappingProxyType({})
+
+T = TypeVar("T")
+S = TypeVar("S", str, bytes)
+
+
+class Redacted(NamedTuple, Generic[T]):
+    """A value that may rest, and how often each rule found something in it."""
+
+    value: T
+    """The same object as was given when nothing was found."""
+    counts: Counts
+
+
+def rules_version(rules: Sequence[Rule] = RULES) -> str:
+    """Twelve hex digits that change whenever the rules or the engine find something else."""
+    facts = [str(ENGINE_VERSION), KEY_NAMES, TOKEN_NAMES]
+    facts += [repr((r.name, r.kind, expand(r.pattern), r.hint, r.check)) for r in rules]
+    return blake2b("\n".join(facts).encode(), digest_size=6).hexdigest()
+
+
+class Redactor:
+    """The rules, ready to run. Holds no state between calls.
+
+    key: secret of this installation, up to 64 bytes, that makes the tags.
+    known: exact values to remove (provider keys, API keys).
+    """
+
+    def __init__(
+        self, key: bytes, *, known: Iterable[str] = (), rules: Sequence[Rule] = RULES
+    ) -> None:
+        self._key = key
+        self.version = rules_version(rules)
+        values = sorted(set(known), key=lambda value: (-len(value), value))
+        self.known_ignored = sum(len(value) < KNOWN_LENGTH_MIN for value in values)
+        """Known values that are too short to be removed."""
+        values = [value for value in values if len(value) >= KNOWN_LENGTH_MIN]
+        self._finders = [Finder(KNOWN_RULE, quoted(value)) for value in values]
+        self._finders += [
+            Finder(
+                rule.name,
+                expand(rule.pattern),
+                check=CHECKS[rule.check] if rule.check else None,
+                is_entropy=rule.kind == "entropy",
+            )
+            for rule in rules
+        ]
+        self.hints = (
+            *(literal_hint(value) for value in values),
+            *(expand_hint(rule) for rule in rules),
+            spell_out(expand(KEY_HINT)),
+            spell_out(expand(TOKEN_HINT)),
+            ESCAPED_ASCII,
+        )
+        """One of these patterns matches every serialised text that is not clean."""
+        self._scanner = Scanner(self.hints)
+        names = "|".join(sorted({finder.name for finder in self._finders} | {KEY_RULE}))
+        self._marker = Pattern(rf"(?:\[redacted:(?:{names}):[0-9a-f]{{8}}\]|{quoted(FAILED)})+")
+
+    def redact_json(self, text: S) -> Redacted[S]:
+        """The JSON text without secrets, all other bytes as they were.
+
+        Text that is not JSON is redacted as text.
+        """
+        try:
+            if isinstance(text, bytes):
+                if not self._scanner.scan(text):
+                    return Redacted(text, NONE_FOUND)
+                given = text.decode()
+            else:
+                if not self._scanner.scan(encode(text)):
+                    return Redacted(text, NONE_FOUND)
+                given = text
+            counts: dict[str, int] = {}
+            result = self._json(given, 0, counts)
+            if result is None:
+                result = self._string(given, 0, counts)
+        except Exception:  # noqa: BLE001 - whatever went wrong, the text must not be stored
+            return Redacted(_like(f'"{FAILED}"', text), {"scan_failed": 1})
+        if result == given:
+            return Redacted(text, NONE_FOUND)
+        return Redacted(_like(result, text), counts)
+
+    def redact_text(self, text: str) -> Redacted[str]:
+        """The text without secrets. Text that is JSON stays JSON."""
+        counts: dict[str, int] = {}
+        result = self._guarded(text, 0, counts)
+        if result == text:
+            return Redacted(text, NONE_FOUND)
+        return Redacted(result, counts)
+
+    def redact_value(self, tree: Any) -> Redacted[Any]:
+        """A JSON tree without secrets; the same object when there were none."""
+        try:
+            raw = reader.write(tree)
+            found = self.redact_json(raw)
+            if found.value is raw:
+                return Redacted(tree, NONE_FOUND)
+            return Redacted(reader.read_provider(found.value).value, found.counts)
+        except Exception:  # noqa: BLE001 - what cannot be written and read cannot be scanned
+            return Redacted(FAILED, {"scan_failed": 1})
+
+    def tag(self, secret: str) -> str:
+        """Eight hex digits that are equal for equal secrets of this installation."""
+        data = secret.encode("utf-8", "surrogatepass")
+        return blake2b(data, key=self._key, digest_size=4).hexdigest()
+
+    # ------------------------------------------------------------- strings
+
+    def _guarded(
+        self, text: str, depth: int, counts: dict[str, int], *, is_opaque: bool = False
+    ) -> str:
+        """As `_string`; what cannot be scanned becomes a stub."""
+        try:
+            return self._string(text, depth, counts, is_opaque=is_opaque)
+        except Exception:  # noqa: BLE001 - fails closed: one value is lost, no secret is kept
+            counts["scan_failed"] = counts.get("scan_failed", 0) + 1
+            return FAILED
+
+    def _string(
+        self, text: str, depth: int, counts: dict[str, int], *, is_opaque: bool = False
+    ) -> str:
+        if len(text) < _LENGTH_MIN:
+            return text
+        hits = self._scanner.scan(encode(text))
+        if not hits:
+            return text
+        if _may_be_json(text):
+            if depth >= DEPTH_MAX:
+                return self._mark(KEY_RULE, text, counts)
+            found = self._json(text, depth + 1, counts)
+            if found is not None:
+                return found
+        for _ in range(_PASSES_MAX):
+            spans = self._spans(text, hits, is_opaque=is_opaque)
+            if not spans:
+                return text
+            text = self._replace(text, spans, counts)
+            hits = self._scanner.scan(encode(text))
+        raise ScanFailed
+
+    def _spans(self, text: str, hits: list[int], *, is_opaque: bool) -> list[tuple[int, int, str]]:
+        """Spans in bytes that have to go, in order and apart, each with its rule."""
+        raw = encode(text)
+        # Names of rules and tags read like assignments; a whole marker holds no secret.
+        markers = self._marker.spans(raw) if b"[redacted:" in raw else []
+        found: list[tuple[int, int, int]] = []
+        for hit in hits:
+            if hit >= len(self._finders):
+                break  # A name or an escape: nothing that a rule finds in a text.
+            finder = self._finders[hit]
+            if is_opaque and finder.is_entropy:
+                continue
+            for start, end in finder.find(raw):
+                at = bisect_right(markers, (start, len(raw))) - 1
+                if at < 0 or end > markers[at][1]:
+                    found.append((start, -end, hit))
+        spans: list[tuple[int, int, str]] = []
+        for start, negative_end, hit in sorted(found):
+            end, name = -negative_end, self._finders[hit].name
+            if not spans or start >= spans[-1][1]:
+                spans.append((start, end, name))
+                continue
+            # Two finds share characters: both go, under the name of the longer one.
+            first, last, longer = spans[-1]
+            if end - start > last - first:
+                longer = name
+            spans[-1] = (first, max(end, last), longer)
+        return spans
+
+    def _replace(self, text: str, spans: list[tuple[int, int, str]], counts: dict[str, int]) -> str:
+        raw = text.encode("utf-8", "surrogatepass")
+        pieces: list[bytes] = []
+        done = 0
+        for start, end, name in spans:
+            secret = raw[start:end].decode("utf-8", "surrogatepass")
+            pieces += [raw[done:start], self._mark(name, secret, counts).encode()]
+            done = end
+        pieces.append(raw[done:])
+        return b"".join(pieces).decode("utf-8", "surrogatepass")
+
+    def _mark(self, name: str, secret: str, counts: dict[str, int]) -> str:
+        counts[name] = counts.get(name, 0) + 1
+        return f"[redacted:{name}:{self.tag(secret)}]"
+
+    def _is_marker(self, text: str) -> bool:
+        return text.startswith("[redacted:") and self._marker.matches(text)
+
+    # ---------------------------------------------------------------- JSON
+
+    def _json(self, text: str, depth: int, counts: dict[str, int]) -> str | None:
+        """The JSON text with the strings replaced that hold secrets; None if it is not JSON."""
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+
+        def on_string(value: str, level: int, name: str) -> str:
+            return self._named(value, level, name, depth, counts)
+
+        return replace_strings(text, on_string)
+
+    def _named(self, text: str, level: int, name: str, depth: int, counts: dict[str, int]) -> str:
+        """A string that stands under a name of that level (see `checks.name_level`)."""
+        if level == 2 and is_secret_by_name(text, name) and not self._is_marker(text):
+            found: dict[str, int] = {}
+            result = self._guarded(text, depth, found)
+            if not self._is_marker(result):
+                return self._mark(KEY_RULE, text, counts)
+            # A vendor's format says more than the name does, where it explains the whole string.
+            for rule, count in found.items():
+                counts[rule] = counts.get(rule, 0) + count
+            return result
+        is_opaque = name in OPAQUE_KEYS
+        if level == 1 and not is_opaque and looks_secret(text):
+            return self._mark(KEY_RULE, text, counts)
+        return self._guarded(text, depth, counts, is_opaque=is_opaque)
+
+
+def _may_be_json(text: str) -> bool:
+    """Whether `text` could be an object, an array or a string of JSON."""
+    inner = text.strip(" \t\r\n")
+    return len(inner) > 1 and (inner[0], inner[-1]) in {("{", "}"), ("[", "]"), ('"', '"')}
+
+
+def _like(result: str, given: S) -> S:
+    """`result` in the type of `given`."""
+    if isinstance(given, bytes):
+        return result.encode()
+    return result

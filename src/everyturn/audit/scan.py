@@ -1,0 +1,117 @@
+"""The pattern engine: which rules occur in a text, and where.
+
+RE2 only (linear time on any input). Spans are bytes of UTF-8. A lone surrogate, which UTF-8 does
+not have, is seen as U+FFFD: both are three bytes, so spans hold for the text that has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import re2  # type: ignore[import-untyped]
+
+MEMORY_BYTES_MAX: Final = 64 << 20
+"""What the automaton of one set may use; when it is full its states are built anew."""
+
+Check = Callable[[str, str], bool]
+"""(secret, whole match) → whether it is one."""
+
+
+class ScanFailed(Exception):
+    """The engine gave no answer; what it looked at must not be stored."""
+
+
+def options() -> Any:
+    """RE2 options for everything here."""
+    chosen = re2.Options()
+    chosen.max_mem = MEMORY_BYTES_MAX
+    chosen.log_errors = False
+    return chosen
+
+
+def encode(text: str) -> bytes:
+    """UTF-8 for the engine; a lone surrogate becomes U+FFFD, which is as long."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def quoted(literal: str) -> str:
+    """A pattern that matches exactly `literal`."""
+    return str(re2.escape(literal))
+
+
+class Scanner:
+    """An RE2 set that says which of its patterns occur in a text, in one pass.
+
+    RE2 answers "nothing" when its automaton cannot run, which would let secrets through. A last
+    pattern that always matches tells the two apart.
+    """
+
+    __slots__ = ("_match", "_witness", "patterns")
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self.patterns = tuple(patterns)
+        engine = re2.Set.SearchSet(options())
+        for pattern in self.patterns:
+            engine.Add(pattern)
+        self._witness: int = engine.Add(r"\z")
+        engine.Compile()
+        self._match = engine.Match
+
+    def scan(self, raw: bytes) -> list[int]:
+        """Indexes of the patterns that occur in `raw`, ascending. Raises ScanFailed."""
+        found: list[int] | None = self._match(raw)
+        if found is None or self._witness not in found:
+            raise ScanFailed
+        if len(found) == 1:
+            return []
+        found.remove(self._witness)
+        found.sort()
+        return found
+
+
+class Finder:
+    """One rule with its pattern compiled."""
+
+    __slots__ = ("_pattern", "check", "is_entropy", "name")
+
+    def __init__(
+        self, name: str, pattern: str, *, check: Check | None = None, is_entropy: bool = False
+    ) -> None:
+        self.name = name
+        self.check = check
+        self.is_entropy = is_entropy
+        self._pattern = re2.compile(pattern, options())
+
+    def find(self, raw: bytes) -> Iterator[tuple[int, int]]:
+        """Spans of the secrets in `raw`, left to right and apart."""
+        for match in self._pattern.finditer(raw):
+            start, end = match.span(match.lastindex or 0)
+            if start == end:
+                continue
+            if self.check is None or self.check(raw[start:end].decode(), match.group().decode()):
+                yield start, end
+
+
+class Pattern:
+    """A pattern that is asked about a text."""
+
+    __slots__ = ("_pattern",)
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = re2.compile(pattern, options())
+
+    def matches(self, text: str) -> bool:
+        """Whether all of `text` matches."""
+        return self._pattern.fullmatch(encode(text)) is not None
+
+    def spans(self, raw: bytes) -> list[tuple[int, int]]:
+        """Where the pattern matches inside `raw`, left to right and apart."""
+        return [match.span() for match in self._pattern.finditer(raw)]
+
+    def ends(self, text: str) -> bool:
+        """Whether some end of `text` matches; for patterns that are anchored at the end."""
+        return self._pattern.search(encode(text)) is not None
