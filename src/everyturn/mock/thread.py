@@ -36,6 +36,7 @@ class MockThread:
         self._started.wait()
         if self._failure is not None:
             self._thread.join()
+            self._thread = None
             raise self._failure
         return self.provider.port
 

@@ -30,17 +30,16 @@ def carrying(value: Any, *, key: str = "reasoning_content") -> Speech:
 
 
 def _late_conflict() -> Speech:
-    """Both carriers agree for a while, then one goes another way."""
-    first, second = pieces(THOUGHT, 20), pieces(THOUGHT[:40] + OTHER_THOUGHT[40:], 20)
+    """Both carriers agree for two deltas, then each goes its own way."""
+    other = THOUGHT[:40] + OTHER_THOUGHT[40:]
     return Speech(
         said=(
-            *(
-                Shown({"reasoning": a, "reasoning_content": b})
-                for a, b in zip(first, second, strict=False)
-            ),
+            Shown({"reasoning": THOUGHT[:20], "reasoning_content": other[:20]}),
+            Shown({"reasoning": THOUGHT[20:40], "reasoning_content": other[20:40]}),
+            Shown({"reasoning": THOUGHT[40:], "reasoning_content": other[40:]}),
             Said("content", ANSWER),
         ),
-        message={"reasoning": THOUGHT, "reasoning_content": THOUGHT[:40] + OTHER_THOUGHT[40:]},
+        message={"reasoning": THOUGHT, "reasoning_content": other},
     )
 
 
