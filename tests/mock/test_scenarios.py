@@ -7,6 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+
+from everyturn.mock import ABORT, CLOSE, HANG, Pause, Repeat, Script
+from everyturn.mock.scenarios import GROUPS, SCENARIOS
+from everyturn.mock.speech import ANSWER, THOUGHT
 from tests.mock.reading import (
     folded,
     payloads,
@@ -16,10 +20,6 @@ from tests.mock.reading import (
     whole_body,
     written,
 )
-
-from everyturn.mock import ABORT, CLOSE, HANG, Pause, Repeat, Script
-from everyturn.mock.scenarios import GROUPS, SCENARIOS
-from everyturn.mock.speech import ANSWER, THOUGHT
 
 PRESETS = Path(__file__).resolve().parents[2] / "src" / "everyturn" / "presets"
 

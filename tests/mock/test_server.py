@@ -48,7 +48,7 @@ async def exchange(provider: MockProvider, sent: bytes, *, expected: int | None 
 async def until(fact: Callable[[], bool]) -> None:
     """Wait until something is so; fails after a while."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not fact():  # noqa: ASYNC110 - the facts are plain values, some of the kernel
+        while not fact():
             await asyncio.sleep(0.002)
 
 
