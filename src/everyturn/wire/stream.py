@@ -327,6 +327,11 @@ class ReplyStream:
         for payload in held.payloads or ():
             self._out.append(b"data: " + payload + b"\n\n")
 
+    def abandon(self) -> Reply:
+        """What arrived, where no ending will come; `take` may have text that was held back."""
+        self._flush()
+        return self.reply()
+
     def reply(self) -> Reply:
         """What arrived so far, on any ending."""
         return finished_reply(self.fold, self.decoder)

@@ -1,0 +1,278 @@
+"""One call to one provider: the only loop where I/O meets the core.
+
+Runs an encoded request over a transport, shows the client what the core renders, and returns how
+it ended. It never sends the last bytes of an answer: they leave when the record of the call is
+durable, which is for the caller of `Call.run` to see to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+from everyturn.errors import (
+    Failure,
+    TranslationError,
+    UpstreamStreamIncomplete,
+    UpstreamTooLarge,
+)
+from everyturn.gateway.http import SSE_TYPE, Exchange, note_comments, note_headers
+from everyturn.gateway.upstream import (
+    answer_kind,
+    passed_headers,
+    provider_request_id,
+    rejected,
+    upstream_request,
+)
+from everyturn.transport.base import Timeouts, Transport, UpstreamResponse
+from everyturn.wire import events as ev
+from everyturn.wire.dialects.openai_chat import Encoded
+from everyturn.wire.limits import Limits
+from everyturn.wire.preset import Target
+from everyturn.wire.reader import read_provider, write
+from everyturn.wire.render import body_of_reply, frames_of_body
+from everyturn.wire.reply import Reply
+from everyturn.wire.request import ChatRequest
+from everyturn.wire.stream import DONE_FRAME, ReplyStream, read_whole
+
+Header = tuple[bytes, bytes]
+
+DRAIN_S: Final = 1.0
+"""How long a provider may take to end a body whose end marker was read."""
+
+_FIRST: Final = (ev.TextDelta, ev.ReasoningDelta, ev.RefusalDelta)
+
+
+@dataclass(slots=True)
+class CallResult:
+    """How a call ended, and what the client is still owed.
+
+    tail: bytes to show before the end. final: the end of a good answer. stream_state: as in the
+    record. Times are milliseconds since the call began; None where it never came to that.
+    """
+
+    reply: Reply | None = None
+    failure: Failure | None = None
+    stream_state: str = "error"
+    is_stream: bool = False
+    """Whether the client gets a stream."""
+    tail: bytes = b""
+    final: bytes = b""
+    headers: list[Header] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    upstream_status: int | None = None
+    provider_request_id: str | None = None
+    latency_ms: float = 0.0
+    time_to_first_token_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallPlan:
+    """All that a call needs to know."""
+
+    request: ChatRequest
+    target: Target
+    encoded: Encoded
+    timeouts: Timeouts
+    limits: Limits
+    headers: tuple[tuple[str, str], ...]
+    """Further headers for the provider: trace and what the operator forwards."""
+
+
+class Call:
+    """One call under way."""
+
+    def __init__(self, plan: CallPlan, transport: Transport, exchange: Exchange) -> None:
+        self._plan = plan
+        self._transport = transport
+        self._exchange = exchange
+        self._started = time.perf_counter()
+        self._stream: ReplyStream | None = None
+        self._told = 0
+        self.leftover: UpstreamResponse | None = None
+        """A response whose end marker was read but maybe not its end: see `drain`."""
+        self._result = CallResult(is_stream=plan.request.stream, notes=list(plan.encoded.notes))
+
+    def _elapsed_ms(self) -> float:
+        return (time.perf_counter() - self._started) * 1000.0
+
+    async def run(self) -> CallResult:
+        """Make the call. Failures of the provider are in the result, not raised.
+
+        Raises asyncio.CancelledError when the client leaves; `broken_off` has what arrived.
+        """
+        response: UpstreamResponse | None = None
+        try:
+            response = await self._transport.open(
+                upstream_request(self._plan.encoded, self._plan.headers), self._plan.timeouts
+            )
+            await self._answer(response)
+        except Failure as failure:
+            self._fail(failure)
+        finally:
+            self._result.latency_ms = self._elapsed_ms()
+            if response is not None and self.leftover is None:
+                response.close()
+        return self._result
+
+    def broken_off(self, failure: Failure | None) -> CallResult:
+        """The result of a call that was cancelled: what arrived until then."""
+        result = self._result
+        result.latency_ms = self._elapsed_ms()
+        result.failure = failure
+        if self._stream is not None:
+            result.reply = self._stream.abandon()
+            has_all = failure is None and self._stream.all_finished
+            result.stream_state = "complete" if has_all else "cancelled"
+        else:
+            result.stream_state = "cancelled"
+        return result
+
+    def _fail(self, failure: Failure) -> None:
+        result = self._result
+        result.failure = failure
+        is_cut = isinstance(failure, UpstreamStreamIncomplete)
+        result.stream_state = "cut" if is_cut else "error"
+        if self._stream is not None:
+            result.reply = self._stream.abandon()
+            result.tail = self._stream.take() if result.is_stream else b""
+            self._take_notes()
+
+    async def _answer(self, response: UpstreamResponse) -> None:
+        result = self._result
+        result.upstream_status = response.status
+        result.provider_request_id = provider_request_id(response.headers)
+        result.headers = passed_headers(response.headers)
+        if not 200 <= response.status < 300:
+            raise await rejected(response, self._plan.encoded, self._plan.target)
+        kind = answer_kind(response.headers, is_stream_asked=self._plan.encoded.stream)
+        if kind == "sse":
+            await self._streamed(response)
+        else:
+            await self._whole(response)
+
+    # --------------------------------------------------------------- streams
+
+    async def _streamed(self, response: UpstreamResponse) -> None:
+        plan = self._plan
+        stream = self._stream = ReplyStream(
+            plan.target,
+            plan.limits,
+            choices=plan.request.n,
+            withhold_usage=plan.encoded.withhold_usage,
+        )
+        is_shown = self._result.is_stream
+        has_first = False
+        while not stream.has_ended():
+            try:
+                chunk = await response.read()
+            except UpstreamStreamIncomplete:
+                stream.close(is_cut=True)
+                raise
+            if not chunk:
+                break
+            events = stream.receive(chunk)
+            if not has_first and any(isinstance(event, _FIRST) for event in events):
+                has_first = True
+                self._result.time_to_first_token_ms = self._elapsed_ms()
+            if is_shown and not stream.has_ended():
+                await self._show(stream.take())
+        is_marked = stream.has_ended()
+        self._finish(stream.close(), stream)
+        if is_marked:
+            self.leftover = response
+
+    def _finish(self, reply: Reply, stream: ReplyStream) -> None:
+        result = self._result
+        result.reply = reply
+        is_marked = "missing_done" not in reply.flags
+        result.stream_state = "complete" if is_marked else "missing_done"
+        self._take_notes()
+        if result.is_stream:
+            result.tail = stream.take()
+            result.final = stream.final if is_marked else DONE_FRAME
+            return
+        if self._plan.target.stream != "always":
+            result.notes.append("provider answered with a stream; folded")
+        show = self._plan.target.show_reasoning
+        result.final = write(body_of_reply(reply, show_reasoning=show))
+
+    def _take_notes(self) -> None:
+        assert self._stream is not None
+        self._result.notes.extend(self._stream.decoder.notes[self._told :])
+        self._told = len(self._stream.decoder.notes)
+
+    async def _show(self, out: bytes) -> None:
+        """Show the client what the core rendered; the head goes with the first of it."""
+        if not out:
+            return
+        assert self._stream is not None
+        if not self._exchange.is_started:
+            self._take_notes()
+            await self._exchange.start(200, SSE_TYPE, self.head_headers())
+        elif len(self._stream.decoder.notes) > self._told:
+            new = self._stream.decoder.notes[self._told :]
+            self._take_notes()
+            out = note_comments(new) + out
+        await self._exchange.write(out, is_last=False)
+
+    def head_headers(self) -> list[Header]:
+        """Headers of the answer that come from the call: the provider's limits, and notes."""
+        cache: list[Header] = []
+        if self._result.is_stream:
+            cache = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+        return [*cache, *self._result.headers, *note_headers(self._result.notes)]
+
+    async def drain(self) -> None:
+        """Read what follows the end marker, so that the connection can serve again.
+
+        Bounded in time: a provider that keeps a finished stream open loses its connection.
+        """
+        response, self.leftover = self.leftover, None
+        if response is None:
+            return
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                while await response.read():
+                    pass  # After the end marker nothing counts.
+        except (Failure, TimeoutError):
+            pass  # The answer was complete; only the connection is lost, and `close` sees to that.
+        finally:
+            response.close()
+
+    # ---------------------------------------------------------------- bodies
+
+    async def _whole(self, response: UpstreamResponse) -> None:
+        plan = self._plan
+        parts: list[bytes] = []
+        size = 0
+        while chunk := await response.read():
+            size += len(chunk)
+            if size > plan.limits.body_bytes_max:
+                raise UpstreamTooLarge(
+                    f"the provider's body passes {plan.limits.body_bytes_max} bytes"
+                )
+            parts.append(chunk)
+        result = self._result
+        result.time_to_first_token_ms = self._elapsed_ms()
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if not data.strip():
+            raise TranslationError("the provider answered with an empty body")
+        reply, shown, decoder, _ = read_whole(
+            data, plan.target, plan.limits, choices=plan.request.n
+        )
+        result.reply = reply
+        result.stream_state = "whole"
+        result.notes.extend(decoder.notes)
+        if not result.is_stream:
+            result.final = shown
+            return
+        if plan.target.stream != "never":
+            result.notes.append("provider answered whole; shown as a stream")
+        frames = frames_of_body(
+            read_provider(shown).value, include_usage=bool(plan.request.include_usage)
+        )
+        result.tail = b"".join(frames)
+        result.final = DONE_FRAME
