@@ -31,7 +31,13 @@ def a_target(preset: Preset | None = None, /, **narrowed: Any) -> Target:
     return replace(target_of(base, name="m", base_url=BASE_URL), **narrowed)
 
 
-_PRESET_ONLY = frozenset(Preset.__dataclass_fields__) - {"query", "auth_header", "tags", "tag"}
+_PRESET_ONLY = frozenset(Preset.__dataclass_fields__) - {
+    "base_url",
+    "query",
+    "auth_header",
+    "tags",
+    "tag",
+}
 
 
 def sent(target: Target, **members: Any) -> dict[str, Any]:

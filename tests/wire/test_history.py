@@ -1,0 +1,565 @@
+from __future__ import annotations
+
+import copy
+from typing import Any, get_args
+
+import pytest
+from tests.support.chat_requests import a_target
+
+from everyturn.errors import (
+    CallerFault,
+    HistoryReasoningMissing,
+    InvalidValue,
+    UnknownParameter,
+)
+from everyturn.wire.history import History, convert_history
+from everyturn.wire.preset import History as Policy
+from everyturn.wire.preset import HistoryCarrier, Target
+
+CALLS = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1.0}'}}]
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "t"}]}
+
+DETAILS = [
+    {"type": "reasoning.text", "text": "t", "signature": "sig", "index": 0},
+    {"type": "reasoning.encrypted", "data": "b64", "id": "rs_1", "index": 1},
+]
+
+PLAIN = a_target(read=("reasoning_content",))
+OLLAMA = a_target(read=("reasoning",), history_carrier="reasoning")
+OPENROUTER = a_target(
+    read=("reasoning_details", "reasoning", "reasoning_content"),
+    history="required",
+    history_carrier="reasoning_details",
+    history_exact=True,
+)
+MISTRAL = a_target(read=("content_list",), history_carrier="content_list")
+TAGS = a_target(read=("reasoning",), history="as_tags", history_carrier="tags")
+FORBIDDEN = a_target(history="forbidden")
+IGNORED = a_target(read=("reasoning_content",), history="ignored")
+DEEPSEEK = a_target(read=("reasoning_content",), history="required_tools")
+
+
+def converted(target: Target, *assistant: dict[str, Any], thinking: bool | None = None) -> History:
+    """A conversation with these assistant messages, as it goes to the target."""
+    question = {"role": "user", "content": "q", "reasoning_content": "a user's own, no carrier"}
+    messages = [question, *({"role": "assistant", **message} for message in assistant)]
+    before = copy.deepcopy(messages)
+    history = convert_history(messages, target, thinking=thinking)
+    assert messages == before
+    assert history.messages[0] is question
+    return history
+
+
+def back(target: Target, **message: Any) -> dict[str, Any]:
+    """One assistant message as it goes to the target, without its role."""
+    sent = converted(target, message).messages[1]
+    return {key: value for key, value in sent.items() if key != "role"}
+
+
+def refusal(target: Target, **message: Any) -> CallerFault:
+    """The failure that an assistant message is refused with."""
+    with pytest.raises(CallerFault) as failure:
+        converted(target, message, thinking=True)
+    assert "secret" not in failure.value.message
+    return failure.value
+
+
+# ------------------------------------------------------------------- every policy
+
+
+@pytest.mark.parametrize("policy", get_args(Policy))
+@pytest.mark.parametrize("carrier", get_args(HistoryCarrier))
+def test_messages_without_reasoning_are_not_touched(
+    policy: Policy, carrier: HistoryCarrier
+) -> None:
+    """What carries no reasoning goes as the very object that was read, whatever the policy."""
+    target = a_target(history=policy, history_carrier=carrier)
+    messages = [
+        {"role": "system", "content": "s"},
+        {"role": "assistant", "content": "a", "refusal": "r", "audio": {"id": "x"}},
+        {"role": "assistant", "content": None, "tool_calls": CALLS, "annotations": [1]},
+        {"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": ["odd"]}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "1"},
+    ]
+
+    history = convert_history(messages, target, thinking=None)
+
+    assert history.messages is messages
+    assert (history.notes, history.reasoning_chars, history.tagged) == ((), 0, ())
+
+
+@pytest.mark.parametrize("policy", get_args(Policy))
+@pytest.mark.parametrize("empty", [None, ""])
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+def test_an_empty_text_is_always_taken_back(policy: Policy, empty: str | None, key: str) -> None:
+    """An answer may have shown an empty or null carrier, so no policy refuses it."""
+    carrier: HistoryCarrier = "tags" if policy == "as_tags" else "reasoning_content"
+    target = a_target(history=policy, history_carrier=carrier, read=("reasoning_content",))
+
+    sent = back(target, content="a", **{key: empty})
+
+    goes = policy in ("optional", "required", "required_tools")
+    assert sent.get("reasoning_content", "absent") == (empty if goes else "absent")
+    assert "reasoning" not in sent
+
+
+@pytest.mark.parametrize("policy", ["optional", "required", "required_tools"])
+def test_reasoning_is_sent_in_the_providers_carrier(policy: Policy) -> None:
+    """The client's alias takes the name that the provider reads, in the same place."""
+    target = a_target(history=policy, history_carrier="reasoning", read=("reasoning",))
+
+    sent = converted(target, {"reasoning_content": "t", "content": "a"}).messages[1]
+
+    assert list(sent.items()) == [("role", "assistant"), ("reasoning", "t"), ("content", "a")]
+
+
+def test_reasoning_in_the_right_carrier_is_not_touched() -> None:
+    """A message that is right already goes as the very object that was read."""
+    messages = [{"role": "assistant", "content": "a", "reasoning_content": "t"}]
+
+    assert convert_history(messages, PLAIN, thinking=None).messages is messages
+
+
+def test_reasoning_of_turns_without_tools_is_sent_too() -> None:
+    """With `required_tools` a turn without tools keeps its reasoning: the provider ignores it."""
+    assert back(DEEPSEEK, content="a", reasoning_content="t")["reasoning_content"] == "t"
+
+
+def test_forbidden_reasoning_is_refused() -> None:
+    """Reasoning is an unknown parameter where the provider forbids it; a hint says what to do."""
+    failure = refusal(FORBIDDEN, content="a", reasoning_content="secret")
+
+    assert type(failure) is UnknownParameter
+    assert failure.param == "messages[1].reasoning_content"
+    assert "strip" in failure.hint
+
+
+@pytest.mark.parametrize(
+    "message, param",
+    [
+        ({"reasoning": "secret"}, "messages[1].reasoning"),
+        ({"thinking": "secret"}, "messages[1].thinking"),
+        ({"reasoning_details": DETAILS}, "messages[1].reasoning_details"),
+        ({"thinking_blocks": [{"type": "thinking"}]}, "messages[1].thinking_blocks"),
+        ({"content": [{"type": "text", "text": "a"}, THOUGHT]}, "messages[1].content[1]"),
+        ({"content": [{"type": "redacted_thinking", "data": "x"}]}, "messages[1].content[0]"),
+        ({"content": [{"type": "reasoning"}]}, "messages[1].content[0]"),
+    ],
+)
+def test_each_carrier_is_refused_by_its_path(message: dict[str, Any], param: str) -> None:
+    """No carrier slips through where reasoning is refused, by the preset or by the operator."""
+    for target in (FORBIDDEN, a_target(read=PLAIN.read, history_reasoning="reject")):
+        failure = refusal(target, **message)
+
+        assert (type(failure), failure.param) == (UnknownParameter, param)
+
+
+@pytest.mark.parametrize("target", [IGNORED, a_target(history_reasoning="strip")])
+def test_ignored_reasoning_is_removed_with_a_note(target: Target) -> None:
+    """Each carrier is removed where the provider ignores reasoning, and a note counts messages."""
+    history = converted(
+        target,
+        {"content": "a", "reasoning_content": "t", "reasoning": "t"},
+        {"content": "b", "reasoning_details": DETAILS, "thinking_blocks": [{"thinking": "uv"}]},
+        {"content": [THOUGHT, {"type": "text", "text": "c"}]},
+        {"content": [THOUGHT]},
+        {"content": "d", "reasoning_content": None},
+        {"content": "e"},
+    )
+
+    assert [message["content"] for message in history.messages[1:]] == [
+        "a",
+        "b",
+        [{"type": "text", "text": "c"}],
+        "",
+        "d",
+        "e",
+    ]
+    assert all(set(message) == {"role", "content"} for message in history.messages[1:])
+    assert history.notes == ("removed reasoning of 4 history messages",)
+
+
+def test_one_removed_message_is_counted_in_the_singular() -> None:
+    """The note reads well for one message."""
+    history = converted(IGNORED, {"content": "a", "reasoning_content": "t"})
+
+    assert history.notes == ("removed reasoning of 1 history message",)
+
+
+def test_strip_outweighs_forbidden_and_reject_outweighs_optional() -> None:
+    """The operator's word holds over the preset's policy."""
+    strip = a_target(history="forbidden", history_reasoning="strip")
+
+    assert back(strip, content="a", reasoning_content="t") == {"content": "a"}
+    assert refusal(a_target(history_reasoning="reject"), reasoning="t").code == "unknown_parameter"
+
+
+# ------------------------------------------------------------------- copies
+
+
+def test_equal_copies_count_as_one() -> None:
+    """The same text under two names is one reasoning."""
+    message = {"content": "a", "reasoning": "t", "reasoning_content": "t"}
+
+    assert back(PLAIN, **message) == {"reasoning_content": "t", "content": "a"}
+    assert back(OLLAMA, **message) == {"reasoning": "t", "content": "a"}
+    assert converted(PLAIN, message).reasoning_chars == 1
+
+
+def test_a_null_copy_is_no_copy() -> None:
+    """A carrier without a value does not contradict one with a text."""
+    sent = back(OLLAMA, content="a", reasoning_content="t", reasoning=None)
+
+    assert sent == {"content": "a", "reasoning": "t"}
+
+
+@pytest.mark.parametrize(
+    "target, message, param",
+    [
+        (PLAIN, {"reasoning": "a", "reasoning_content": "b"}, "messages[1].reasoning_content"),
+        (PLAIN, {"reasoning": "", "reasoning_content": "b"}, "messages[1].reasoning_content"),
+        (MISTRAL, {"reasoning": "a", "content": [THOUGHT]}, "messages[1].content[0]"),
+        (MISTRAL, {"content": [THOUGHT], "reasoning_content": "x"},
+         "messages[1].reasoning_content"),
+        (MISTRAL, {"content": [THOUGHT], "reasoning_details": [{"type": "thinking", "x": 1}]},
+         "messages[1].reasoning_details"),
+    ],
+)  # fmt: skip
+def test_different_copies_are_refused(target: Target, message: dict[str, Any], param: str) -> None:
+    """Two texts that should be one are `invalid_value`: nobody may choose between them."""
+    failure = refusal(target, **message)
+
+    assert (type(failure), failure.param) == (InvalidValue, param)
+
+
+@pytest.mark.parametrize(
+    "target, message, param",
+    [
+        (PLAIN, {"reasoning_content": 5}, "messages[1].reasoning_content"),
+        (PLAIN, {"reasoning": {"text": "t"}}, "messages[1].reasoning"),
+        (FORBIDDEN, {"reasoning_content": ["t"]}, "messages[1].reasoning_content"),
+        (OPENROUTER, {"reasoning_details": "t"}, "messages[1].reasoning_details"),
+        (OPENROUTER, {"reasoning_details": [DETAILS[0], "t"]}, "messages[1].reasoning_details"),
+        (MISTRAL, {"reasoning_details": [{"type": "other"}]},
+         "messages[1].reasoning_details[0]"),
+        (MISTRAL,
+         {"reasoning_details": [{"type": "thinking"}, {"type": "thinking", "thinking": 1}]},
+         "messages[1].reasoning_details[1]"),
+        (MISTRAL, {"content": [{"type": "thinking"}]}, "messages[1].content[0].thinking"),
+        (MISTRAL, {"content": [{"type": "thinking", "thinking": ["t"]}]},
+         "messages[1].content[0].thinking"),
+    ],
+)  # fmt: skip
+def test_a_carrier_of_the_wrong_type_is_refused(
+    target: Target, message: dict[str, Any], param: str
+) -> None:
+    """A carrier of the wrong type is `invalid_value`; it is never made into a string."""
+    failure = refusal(target, **message)
+
+    assert (type(failure), failure.param) == (InvalidValue, param)
+
+
+# ------------------------------------------------------------------- what a provider reads
+
+
+@pytest.mark.parametrize(
+    "message, param",
+    [
+        ({"reasoning_details": DETAILS}, "messages[1].reasoning_details"),
+        ({"thinking_blocks": [{}]}, "messages[1].thinking_blocks"),
+        ({"thinking": "secret"}, "messages[1].thinking"),
+        ({"content": [THOUGHT]}, "messages[1].content[0]"),
+    ],
+)
+def test_a_structure_that_the_provider_does_not_read_is_refused(
+    message: dict[str, Any], param: str
+) -> None:
+    """A structured carrier is never flattened into another one: it is refused."""
+    failure = refusal(PLAIN, **message)
+
+    assert (type(failure), failure.param) == (UnknownParameter, param)
+
+
+@pytest.mark.parametrize("key", ["reasoning_details", "thinking_blocks", "thinking"])
+@pytest.mark.parametrize("empty", [None, "", [], {}])
+def test_an_empty_structure_that_the_provider_does_not_read_is_left_out(
+    key: str, empty: Any
+) -> None:
+    """An answer may have shown an empty carrier of any kind; it says nothing and is not sent."""
+    assert back(PLAIN, content="a", **{key: empty}) == {"content": "a"}
+
+
+def test_an_empty_structure_that_the_provider_reads_stays() -> None:
+    """An empty carrier goes back where the provider knows it."""
+    message = {"content": "a", "reasoning_details": []}
+
+    assert back(OPENROUTER, **message) == message
+
+
+def test_evidenced_structures_go_as_they_came() -> None:
+    """What the preset reads or carries passes whole, beside the text."""
+    generic = a_target(read=("reasoning_content", "reasoning", "reasoning_details"))
+    blocks = a_target(read=("reasoning_content", "thinking_blocks"), carry=("reasoning_details",))
+    message = {"content": "a", "reasoning_details": DETAILS, "reasoning_content": "other words"}
+    both = {"thinking_blocks": [{"type": "thinking", "thinking": "tt", "signature": "s"}]}
+
+    assert back(generic, **message) == message
+    assert back(blocks, **message, **both) == {**message, **both}
+    assert converted(blocks, both).reasoning_chars == 2
+
+
+def test_thinking_is_a_text_carrier_where_it_is_read() -> None:
+    """`thinking` mirrors the alias at a provider that evidences it."""
+    target = a_target(read=("thinking",))
+
+    assert back(target, thinking="t", reasoning_content="t") == {"reasoning_content": "t"}
+
+
+def test_a_content_list_goes_as_it_came_where_it_is_read() -> None:
+    """A native content list says it all, so copies of its text are left out."""
+    target = a_target(read=("reasoning_content", "content_list"))
+
+    assert back(target, content=[THOUGHT], reasoning_content="t") == {"content": [THOUGHT]}
+
+
+def test_opaque_parts_are_never_touched() -> None:
+    """Signatures and tool arguments pass verbatim beside reasoning, whatever the policy does."""
+    calls = [{**CALLS[0], "extra_content": {"google": {"thought_signature": "s"}}, "index": 0}]
+    message = {
+        "tool_calls": calls,
+        "extra_content": {"google": {"thought": True}},
+        "thought_signature": "s",
+        "my_thoughts": "m",
+    }
+
+    for target in (PLAIN, IGNORED, TAGS, a_target(history_reasoning="strip")):
+        sent = back(target, reasoning_content="", **message)
+        assert {key: sent[key] for key in message} == message
+        assert sent["tool_calls"] is calls
+
+
+# ------------------------------------------------------------------- the operator's words
+
+
+def test_history_key_names_the_carrier() -> None:
+    """The operator may name the carrier where the preset has the default one."""
+    named = a_target(read=("reasoning_content",), history_key="thoughts")
+    details = a_target(read=("reasoning_details",), history_key="reasoning_details")
+    fixed = a_target(history_carrier="reasoning", history_key="thoughts")
+
+    assert back(named, reasoning_content="t") == {"thoughts": "t"}
+    assert back(named, thoughts="t", reasoning="t") == {"thoughts": "t"}
+    assert refusal(named, thoughts="t", reasoning="u").param == "messages[1].reasoning"
+    assert back(details, reasoning_details=DETAILS) == {"reasoning_details": DETAILS}
+    assert back(fixed, reasoning_content="t") == {"reasoning": "t"}
+
+
+def test_carried_drift_is_taken_back() -> None:
+    """What was shown under its own key because the operator carries drift goes back as it came."""
+    carry = a_target(read=("reasoning_content",), on_drift="carry")
+    message = {
+        "content": [THOUGHT],
+        "reasoning_content": "a",
+        "reasoning": "other",
+        "reasoning_details": DETAILS,
+        "thinking_blocks": None,
+    }
+    kept = {key: value for key, value in message.items() if key != "thinking_blocks"}
+
+    assert back(carry, **message) == kept
+
+
+def test_carried_drift_is_removed_where_reasoning_is_forbidden() -> None:
+    """A provider that forbids reasoning never gets it, and its own drift is no error either."""
+    carry = a_target(history="forbidden", on_drift="carry")
+    reject = a_target(history_reasoning="reject", on_drift="carry")
+
+    assert back(carry, content="a", reasoning="t", reasoning_content="u") == {"content": "a"}
+    assert refusal(reject, reasoning="t").param == "messages[1].reasoning"
+
+
+# ------------------------------------------------------------------- reasoning_details
+
+
+def test_details_go_verbatim_and_an_equal_text_does_not_go_twice() -> None:
+    """`reasoning_details` keep order and bytes; the alias that repeats their text is left out."""
+    sent = converted(OPENROUTER, {"reasoning_details": DETAILS, "reasoning_content": "t"})
+
+    assert sent.messages[1] == {"role": "assistant", "reasoning_details": DETAILS}
+    assert sent.messages[1]["reasoning_details"] is DETAILS
+    assert sent.reasoning_chars == 1
+
+
+def test_encrypted_details_need_no_text() -> None:
+    """A turn with encrypted items alone goes back whole."""
+    encrypted = [DETAILS[1]]
+
+    assert back(OPENROUTER, content="4", reasoning_content=None, reasoning_details=encrypted) == {
+        "content": "4",
+        "reasoning_details": encrypted,
+    }
+    assert converted(OPENROUTER, {"reasoning_details": encrypted}).reasoning_chars == 0
+
+
+def test_a_text_that_details_do_not_hold_goes_beside_them() -> None:
+    """Both values reached the client, so both go back."""
+    sent = back(OPENROUTER, reasoning_content="more", reasoning_details=DETAILS)
+
+    assert sent == {"reasoning": "more", "reasoning_details": DETAILS}
+
+
+def test_a_text_without_details_goes_as_text() -> None:
+    """No item is invented for a client that kept only the text."""
+    bare = a_target(read=("reasoning_details",), history_carrier="reasoning_details")
+
+    assert back(OPENROUTER, reasoning_content="t") == {"reasoning": "t"}
+    assert back(bare, reasoning="t") == {"reasoning_content": "t"}
+    assert back(OPENROUTER, reasoning_content=None) == {"reasoning": None}
+
+
+def test_summaries_are_counted() -> None:
+    """The text of details counts as reasoning where there is no other."""
+    details = [{"type": "reasoning.summary", "summary": "abc"}, {"type": "x", "text": 5}]
+
+    assert converted(OPENROUTER, {"reasoning_details": details}).reasoning_chars == 3
+
+
+# ------------------------------------------------------------------- content lists
+
+
+@pytest.mark.parametrize(
+    "message, content",
+    [
+        ({"content": "a", "reasoning_content": "t"}, [THOUGHT, {"type": "text", "text": "a"}]),
+        ({"content": "", "reasoning": "t"}, [THOUGHT]),
+        ({"content": None, "reasoning_content": "t", "reasoning_details": []}, [THOUGHT]),
+        ({"reasoning_content": "t"}, [THOUGHT]),
+        ({"content": "a", "reasoning_content": ""},
+         [{"type": "thinking", "thinking": []}, {"type": "text", "text": "a"}]),
+        ({"content": [{"type": "reference", "ids": [1]}], "reasoning_content": "t"},
+         [THOUGHT, {"type": "reference", "ids": [1]}]),
+        ({"content": "a", "reasoning_content": "t",
+          "reasoning_details": [{"type": "thinking", "closed": True, "signature": "s"}]},
+         [{"type": "thinking", "closed": True, "signature": "s",
+           "thinking": [{"type": "text", "text": "t"}]}, {"type": "text", "text": "a"}]),
+        ({"content": "a", "reasoning_details": [{"type": "thinking", "signature": "s"}]},
+         [{"type": "thinking", "signature": "s", "thinking": []}, {"type": "text", "text": "a"}]),
+        ({"content": "", "reasoning_content": "t",
+          "reasoning_details": [{"type": "thinking", "signature": "s"},
+                                {"type": "thinking", "thinking": [{"type": "reference"}]}]},
+         [{"type": "thinking", "signature": "s", "thinking": [{"type": "text", "text": "t"}]},
+          {"type": "thinking", "thinking": [{"type": "reference"}]}]),
+        ({"content": "a", "reasoning_content": None}, "a"),
+        ({"content": "a", "thinking": None}, "a"),
+    ],
+)  # fmt: skip
+def test_a_content_list_is_rebuilt(message: dict[str, Any], content: Any) -> None:
+    """Content, text and details become the list that the provider sent."""
+    assert back(MISTRAL, **message) == {"content": content}
+
+
+def test_a_native_content_list_stays() -> None:
+    """A list with thinking items goes as it came, also with copies of what stands in it."""
+    inner = [{"type": "text", "text": "t"}, {"type": "text", "text": "u", "more": 1}]
+    native = [
+        {"type": "thinking", "thinking": inner, "closed": True},
+        {"type": "thinking", "thinking": "v"},
+        {"type": "text", "text": "a"},
+    ]
+    details = [{"type": "thinking", "closed": True, "thinking": inner[1:]}]
+
+    for copies in ({}, {"reasoning_content": "tv"}, {"reasoning_details": details}):
+        assert back(MISTRAL, content=native, **copies) == {"content": native}
+
+
+# ------------------------------------------------------------------- tags
+
+
+@pytest.mark.parametrize(
+    "content, tagged",
+    [
+        ("a", "<think>t</think>a"),
+        (None, "<think>t</think>"),
+        ("", "<think>t</think>"),
+        ("<think>t</think>a", "<think>t</think>a"),
+        ([{"type": "text", "text": "a"}],
+         [{"type": "text", "text": "<think>t</think>"}, {"type": "text", "text": "a"}]),
+    ],
+)  # fmt: skip
+def test_reasoning_goes_as_tags(content: Any, tagged: Any) -> None:
+    """Reasoning stands in tags in front of the content, once, and the record is told where."""
+    history = converted(TAGS, {"content": content, "reasoning_content": "t"})
+
+    assert history.messages[1] == {"role": "assistant", "content": tagged}
+    assert history.tagged == ((1, len("<think>t</think>")),)
+    assert history.reasoning_chars == 1
+
+
+def test_tags_are_those_of_the_target() -> None:
+    """The operator's tags are used, and an empty thought keeps its pair of them."""
+    target = a_target(
+        history="as_tags", history_carrier="tags", tag=("<thought>", "</thought>"), tags="marked"
+    )
+
+    assert back(target, content="a", reasoning="") == {"content": "<thought></thought>a"}
+    assert back(target, content="a", reasoning=None) == {"content": "a"}
+
+
+# ------------------------------------------------------------------- what is missing
+
+
+@pytest.mark.parametrize("policy", ["required", "required_tools"])
+def test_missing_reasoning_is_refused_where_the_provider_certainly_refuses(policy: Policy) -> None:
+    """With thinking on, a turn with tool calls and without its reasoning is refused at once."""
+    target = a_target(read=("reasoning_content",), history=policy)
+    for message in ({"content": None}, {"reasoning_details": None}):
+        failure = refusal(target, tool_calls=CALLS, **message)
+
+        assert type(failure) is HistoryReasoningMissing
+        assert failure.param == "messages[1].reasoning_content"
+
+
+@pytest.mark.parametrize("thinking", [None, False])
+def test_missing_reasoning_goes_as_it_came_where_nothing_is_certain(thinking: bool | None) -> None:
+    """Unless somebody says that thinking is on, the provider decides."""
+    history = converted(DEEPSEEK, {"content": None, "tool_calls": CALLS}, thinking=thinking)
+
+    assert history.messages[1]["tool_calls"] is CALLS
+
+
+@pytest.mark.parametrize(
+    "target, message",
+    [
+        (DEEPSEEK, {"tool_calls": CALLS, "reasoning_content": ""}),
+        (DEEPSEEK, {"tool_calls": CALLS, "reasoning_content": None}),
+        (DEEPSEEK, {"tool_calls": CALLS, "reasoning": "t"}),
+        (OPENROUTER, {"tool_calls": CALLS, "reasoning_details": DETAILS}),
+        (DEEPSEEK, {"tool_calls": []}),
+        (DEEPSEEK, {"content": "a"}),
+        (a_target(history="optional"), {"tool_calls": CALLS}),
+        (a_target(history="required", history_reasoning="strip"), {"tool_calls": CALLS}),
+    ],
+)
+def test_present_reasoning_and_turns_without_tools_are_not_missing(
+    target: Target, message: dict[str, Any]
+) -> None:
+    """Empty and null count as present; turns without tools may never have had any."""
+    converted(target, message, thinking=True)
+
+
+# ------------------------------------------------------------------- output-only keys
+
+
+def test_output_only_keys_are_left_out_where_they_say_nothing() -> None:
+    """A key that only answers have is removed when empty, and refused when it says something."""
+    target = a_target(history_omit=("refusal", "annotations"))
+    empty = {"content": "a", "refusal": None, "annotations": []}
+
+    assert back(target, **empty) == {"content": "a"}
+    assert back(PLAIN, **empty) == empty
+    failure = refusal(target, content="a", annotations=[{"secret": 1}])
+    assert (type(failure), failure.param) == (UnknownParameter, "messages[1].annotations")
+    assert back(target, content="a", refusal="", reasoning="t") == {
+        "content": "a",
+        "reasoning_content": "t",
+    }
