@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from everyturn.mock import ABORT, CLOSE, HANG, MockProvider, Pause, Repeat, Script
+from tests.support.certificates import client_context, server_context
 
 WAIT_SECONDS = 5.0
 
@@ -199,6 +200,26 @@ async def test_stop_drops_what_is_open() -> None:
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
     writer.close()
+
+
+async def test_https_plays_scripts_too() -> None:
+    """Over TLS an answer, a reset and a client that leaves are what they are without it."""
+    async with MockProvider(tls=server_context("127.0.0.1")) as provider:
+        provider.add("reset", Script.raw([b"some", ABORT]))
+        assert provider.url == f"https://127.0.0.1:{provider.port}/v1"
+        for model, first in (("plain", b"HTTP"), ("reset", b"some"), ("hang-mid", b"HTTP")):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", provider.port, ssl=client_context()
+            )
+            writer.write(asking(model))
+            assert await reader.readexactly(4) == first
+            if model == "reset":
+                with pytest.raises(ConnectionError):
+                    await reader.read()
+            writer.transport.abort()
+
+        await until(lambda: provider.stats().connections_open == 0)
+        assert provider.stats().client_abort_counts == {"hang-mid": 1}
 
 
 # ------------------------------------------------------------------ clients that leave
