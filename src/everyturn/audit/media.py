@@ -1,0 +1,137 @@
+"""Put a mark where images, audio and files stood: media type, bytes and a keyed hash.
+
+Pure. Data URLs are found anywhere in a string; bare base64 where a protocol puts it (`input_audio`,
+`file_data`, `b64_json`). The mark is a string, `[media:TYPE:BYTES:HASH]`, so a record keeps its
+form; the hash is over the decoded bytes, so equal media are equal however they were written.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from hashlib import blake2b
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from everyturn.audit.scan import Pattern, encode
+
+HINT: Final = (
+    r'data:[A-Za-z0-9.+/-]*[;,]|"(?:input_audio|audio|inline_data|inlineData|file_data|b64_json)"'
+    r'|"type":"base64"'
+)
+"""Matches the serialised text of every tree that `hash_media` changes."""
+
+_HOLDERS: Final = frozenset({"input_audio", "audio", "inline_data", "inlineData", "source"})
+"""Members that are an object whose `data` is base64."""
+
+_BARE: Final = frozenset({"file_data", "b64_json"})
+"""Members that are base64 themselves, or a data URL."""
+
+_TYPE_NAMES: Final = ("format", "media_type", "mime_type", "mimeType")
+_UNKNOWN: Final = "unknown"
+_IN_TEXT: Final = Pattern(
+    r"data:[A-Za-z0-9.+/-]{0,100}(?:;[A-Za-z0-9_.+=\"-]{1,100}){0,8};base64,[A-Za-z0-9+/=_-]{64,}"
+)
+
+
+def hash_media(tree: Any, key: bytes) -> Any:
+    """The tree with each medium replaced by its mark; the same object when there is none.
+
+    key: secret of this installation, up to 64 bytes.
+    """
+    return _Walk(key).any(tree)
+
+
+def media_mark(kind: str, content: bytes, key: bytes) -> str:
+    """The mark of one medium."""
+    digest = blake2b(content, key=key, digest_size=16).hexdigest()
+    return f"[media:{kind}:{len(content)}:{digest}]"
+
+
+class _Walk:
+    """One pass over one tree; copies what it changes and nothing else."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def any(self, value: Any, holder: str = "") -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, list):
+            new = [self.any(item) for item in value]
+            return new if any(a is not b for a, b in zip(new, value, strict=True)) else value
+        if isinstance(value, dict):
+            return self._members(value, holder)
+        return value
+
+    def _members(self, value: dict[str, Any], holder: str) -> dict[str, Any]:
+        changed: dict[str, Any] | None = None
+        for name, item in value.items():
+            if isinstance(item, str) and (
+                name in _BARE or (name == "data" and _is_holder(value, holder))
+            ):
+                new: Any = self._bare(item, _kind_of(value))
+            else:
+                new = self.any(item, name)
+            if new is not item:
+                changed = dict(value) if changed is None else changed
+                changed[name] = new
+        return value if changed is None else changed
+
+    def _bare(self, text: str, kind: str) -> str:
+        if not text or text.startswith("[media:"):
+            return text
+        if text.startswith("data:"):
+            return self._url(text)
+        return media_mark(kind, _decoded(text), self._key)
+
+    def _text(self, text: str) -> str:
+        if "data:" not in text:
+            return text
+        if text.startswith("data:") and "," in text[:1024] and not any(c in text for c in " \n"):
+            return self._url(text)
+        raw = encode(text)
+        spans = _IN_TEXT.spans(raw)
+        if not spans:
+            return text
+        given = text.encode("utf-8", "surrogatepass")
+        pieces: list[bytes] = []
+        done = 0
+        for start, end in spans:
+            pieces += [given[done:start], self._url(raw[start:end].decode()).encode()]
+            done = end
+        pieces.append(given[done:])
+        return b"".join(pieces).decode("utf-8", "surrogatepass")
+
+    def _url(self, url: str) -> str:
+        head, _, payload = url[len("data:") :].partition(",")
+        kind, *parameters = head.split(";")
+        if "base64" in parameters:
+            content = _decoded(payload)
+        else:
+            content = unquote_to_bytes(payload.encode("utf-8", "surrogatepass"))
+        return media_mark(kind or "text/plain", content, self._key)
+
+
+def _is_holder(value: dict[str, Any], holder: str) -> bool:
+    return holder in _HOLDERS or value.get("type") == "base64"
+
+
+def _kind_of(value: dict[str, Any]) -> str:
+    """The media type that stands beside the base64, if one does."""
+    for name in _TYPE_NAMES:
+        kind = value.get(name)
+        if isinstance(kind, str) and kind.isascii() and 0 < len(kind) <= 100:
+            return kind.replace("]", "")
+    return _UNKNOWN
+
+
+def _decoded(text: str) -> bytes:
+    """The bytes of base64 text; of text that is not base64, its own."""
+    data = text.encode("utf-8", "surrogatepass")
+    compact = data.replace(b"\n", b"").replace(b"\r", b"").replace(b"%3D", b"=")
+    compact = compact.replace(b"-", b"+").replace(b"_", b"/").rstrip(b"=")
+    try:
+        return base64.b64decode(compact + b"=" * (-len(compact) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return data

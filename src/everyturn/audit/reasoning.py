@@ -1,0 +1,329 @@
+"""Count reasoning and put a mark where its text stood.
+
+Pure. Known carriers are looked for in the structure of a JSON tree, wherever they stand: members of
+messages, items of content lists, `thinking_blocks`, `reasoning_details`, items of other APIs. What
+an application put there itself (tool arguments, schemas) is left alone. Null, empty and numbers
+stay, so absence stays absence. Signatures stay whole: they are opaque and say nothing. Encrypted
+reasoning is reasoning and is marked, its length apart from the count.
+
+The mark is `{"everyturn_reasoning": {"chars": N, "carrier": NAME}}`; chars are code points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+MARK: Final = "everyturn_reasoning"
+
+HINT: Final = r'(?i)"[a-z0-9_.]*(?:reasoning|think|thought)[a-z0-9_.]*\\*"'
+"""Matches the serialised text of every tree that `mark_tree` changes."""
+
+TAGS: Final = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("◁think▷", "◁/think▷"),
+)
+"""Tags that models put around reasoning in plain text."""
+
+_CARRIERS: Final = frozenset(
+    {
+        "reasoning_content",
+        "reasoning",
+        "reasoning_details",
+        "reasoning_text",
+        "reasoning_summary",
+        "reasoningContent",
+        "reasoningText",
+        "thinking",
+        "thinking_blocks",
+        "thinking_content",
+        "thought",
+        "thoughts",
+    }
+)
+_ITEM_LISTS: Final = frozenset(
+    {"reasoning_details", "thinking_blocks", "reasoning_content", "reasoning", "thinking"}
+)
+"""Carriers whose list items keep their form; any other list becomes one mark."""
+
+_ITEM_TYPES: Final = frozenset({"thinking", "redacted_thinking", "thought"})
+"""Values of `type` that make an item of a content list reasoning, beside `reasoning…`."""
+
+_ITEM_TEXTS: Final = frozenset(
+    {
+        "text",
+        "summary",
+        "content",
+        "thinking",
+        "reasoning",
+        "reasoningText",
+        "data",
+        "encrypted_content",
+        "redactedContent",
+    }
+)
+_ENCRYPTED: Final = frozenset({"data", "encrypted_content", "redactedContent"})
+_ITEM_FACTS: Final = frozenset(
+    {
+        "type",
+        "id",
+        "index",
+        "format",
+        "signature",
+        "status",
+        "role",
+        "name",
+        "effort",
+        "closed",
+        "thought_signature",
+    }
+)
+"""Members of a reasoning item that are no text of it."""
+
+_APPLICATION: Final = frozenset(
+    {"arguments", "input", "parameters", "schema", "input_schema", "json_schema", "properties"}
+)
+"""Members whose content belongs to the application, whatever its names are."""
+
+_SPEAKING: Final = ("reasoning", "think", "thought")
+_CONTROL_ENDS: Final = (
+    "effort",
+    "tokens",
+    "budget",
+    "format",
+    "signature",
+    "signatures",
+    "split",
+    "mode",
+    "history",
+    "chars",
+    "enabled",
+    "config",
+    "level",
+)
+_CONTROL_STARTS: Final = ("enable_", "disable_", "include_", "exclude_", "separate_", "clear_")
+_ECHO_LENGTH_MIN: Final = 16
+_ECHO_PROBE: Final = 40
+
+
+class Marked(NamedTuple):
+    """A tree without reasoning text."""
+
+    value: Any
+    """The same object as was given when there was none."""
+    chars: int
+    """Code points of plain reasoning that was marked."""
+    carriers: tuple[str, ...]
+    """Where it stood, in order of first appearance; encrypted ones included."""
+
+
+def speaks_of_reasoning(name: str) -> bool:
+    """Whether an unknown member's name says that it may hold reasoning.
+
+    Controls and counts (`reasoning_effort`, `reasoning_tokens`) do not.
+    """
+    low = name.lower()
+    if not any(word in low for word in _SPEAKING):
+        return False
+    return not low.endswith(_CONTROL_ENDS) and not low.startswith(_CONTROL_STARTS)
+
+
+def mark_tree(tree: Any, *, is_answer: bool = False) -> Marked:
+    """The tree with each reasoning text replaced by its mark.
+
+    is_answer: the tree is what a provider said, so that members whose names only speak of
+    reasoning count as well; in a request such names are parameters.
+    """
+    walk = _Walk(is_answer)
+    value = walk.any(tree)
+    return Marked(value, walk.chars, tuple(walk.carriers))
+
+
+def mark_tags(text: str, tags: Iterable[tuple[str, str]] = TAGS) -> tuple[str, int]:
+    """The text with what stands between reasoning tags replaced by `[reasoning:N chars]`.
+
+    Returns the text and how many characters were taken. A tag that never closes reaches to the
+    end; one that only closes reaches back to the start, as with templates that open it.
+    """
+    taken = 0
+    for opening, closing in tags:
+        if opening in text or closing in text:
+            text, count = _mark_tag(text, opening, closing)
+            taken += count
+    return text, taken
+
+
+def _mark_tag(text: str, opening: str, closing: str) -> tuple[str, int]:
+    pieces: list[str] = []
+    taken = 0
+    done = 0
+    first_close = text.find(closing)
+    first_open = text.find(opening)
+    if first_close >= 0 and (first_open < 0 or first_close < first_open):
+        pieces.append(_tag_mark(text[:first_close]))
+        taken += first_close
+        done = first_close
+    while (at := text.find(opening, done)) >= 0:
+        start = at + len(opening)
+        end = text.find(closing, start)
+        end = len(text) if end < 0 else end
+        pieces += [text[done:start], _tag_mark(text[start:end])]
+        taken += end - start
+        done = end
+    pieces.append(text[done:])
+    return "".join(pieces), taken
+
+
+def _tag_mark(text: str) -> str:
+    return text if _is_tag_mark(text) else f"[reasoning:{len(text)} chars]"
+
+
+def _is_tag_mark(text: str) -> bool:
+    return text == "" or (
+        text.startswith("[reasoning:") and text.endswith(" chars]") and text[11:-7].isdigit()
+    )
+
+
+def texts_in(tree: Any) -> Iterator[str]:
+    """Every reasoning text that `mark_tree` would mark, to find it again where it was echoed."""
+    walk = _Walk(is_answer=True)
+    walk.any(tree)
+    yield from walk.texts
+
+
+def without_echo(text: str, reasoning: Iterable[str]) -> str:
+    """A text (an error message) without the reasoning that it repeats.
+
+    A repeat that was cut short is known by its beginning and takes the rest of the text with it.
+    """
+    for said in reasoning:
+        if len(said) < _ECHO_LENGTH_MIN:
+            continue
+        for form in _forms(said):
+            if form in text:
+                text = text.replace(form, f"[reasoning:{len(said)} chars]")
+            elif (at := text.find(form[:_ECHO_PROBE])) >= 0:
+                text = f"{text[:at]}[reasoning:{len(said)} chars]"
+    return text
+
+
+def _forms(text: str) -> list[str]:
+    """A text as it may stand in a message: plain, as Python's repr, as JSON."""
+    shown = repr(text)[1:-1]
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return list(dict.fromkeys((text, shown, escaped)))
+
+
+class _Walk:
+    """One pass over one tree; copies what it changes and nothing else."""
+
+    def __init__(self, is_answer: bool) -> None:
+        self._is_answer = is_answer
+        self.chars = 0
+        self.carriers: dict[str, None] = {}
+        self.texts: list[str] = []
+
+    def any(self, value: Any) -> Any:
+        """A value that is not known to be reasoning."""
+        if isinstance(value, dict):
+            kind = value.get("type")
+            if isinstance(kind, str) and (kind in _ITEM_TYPES or kind.startswith("reasoning")):
+                return self._item(value, kind)
+            return self._members(value)
+        if isinstance(value, list):
+            return self._items(value)
+        return value
+
+    def _members(self, value: dict[str, Any]) -> dict[str, Any]:
+        changed: dict[str, Any] | None = None
+        for name, item in value.items():
+            if item is None or isinstance(item, bool | int | float):
+                continue
+            if name in _CARRIERS:
+                new = self._carrier(item, name)
+            elif name in _APPLICATION or name == MARK:
+                continue
+            elif self._is_answer and speaks_of_reasoning(name):
+                new = self._whole(item, name)
+            else:
+                new = self.any(item)
+            if new is not item:
+                changed = dict(value) if changed is None else changed
+                changed[name] = new
+        return value if changed is None else changed
+
+    def _items(self, value: list[Any]) -> list[Any]:
+        new = [self.any(item) for item in value]
+        return new if any(a is not b for a, b in zip(new, value, strict=True)) else value
+
+    def _carrier(self, item: Any, name: str) -> Any:
+        """The value of a known carrier."""
+        if isinstance(item, str):
+            return self._text(item, name)
+        if isinstance(item, list):
+            if name in _ITEM_LISTS and all(isinstance(one, dict) for one in item):
+                new = [self._item(one, name) for one in item]
+                return new if any(a is not b for a, b in zip(new, item, strict=True)) else item
+            return self._whole(item, name)
+        if isinstance(item, dict) and MARK not in item:
+            if any(isinstance(item.get(key), str | list | dict) for key in _ITEM_TEXTS):
+                return self._item(item, name)
+            return self.any(item)
+        return item
+
+    def _item(self, item: dict[str, Any], carrier: str) -> dict[str, Any]:
+        """An object that is reasoning: its texts are marked, its facts stay."""
+        changed: dict[str, Any] | None = None
+        for name, value in item.items():
+            if name in _ITEM_FACTS or name == MARK:
+                continue
+            if isinstance(value, str):
+                new = self._text(value, carrier, is_encrypted=name in _ENCRYPTED)
+            elif isinstance(value, dict):
+                new = value if MARK in value else self._item(value, carrier)
+            elif isinstance(value, list) and all(isinstance(one, dict) for one in value):
+                new = [self._item(one, carrier) for one in value]
+                if all(a is b for a, b in zip(new, value, strict=True)):
+                    new = value
+            else:
+                new = self._whole(value, carrier)
+            if new is not value:
+                changed = dict(item) if changed is None else changed
+                changed[name] = new
+        return item if changed is None else changed
+
+    def _text(self, text: str, carrier: str, *, is_encrypted: bool = False) -> Any:
+        if not text:
+            return text
+        self.carriers[carrier] = None
+        self.texts.append(text)
+        if is_encrypted:
+            return {MARK: {"chars": len(text), "carrier": carrier, "encrypted": True}}
+        self.chars += len(text)
+        return {MARK: {"chars": len(text), "carrier": carrier}}
+
+    def _whole(self, value: Any, carrier: str) -> Any:
+        """Any value under a reasoning name, as one mark; what holds no text stays."""
+        if isinstance(value, dict) and MARK in value:
+            return value
+        texts = list(_strings(value))
+        if not any(texts):
+            return value
+        self.carriers[carrier] = None
+        self.texts += texts
+        count = sum(map(len, texts))
+        self.chars += count
+        return {MARK: {"chars": count, "carrier": carrier}}
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)

@@ -1,0 +1,144 @@
+"""Read and write W3C trace context: `traceparent` and `tracestate`, levels 1 and 2.
+
+Pure. What is malformed is None, never repaired: a wrong context would join turns that have nothing
+to do with each other. Bits are drawn by the caller (`ids.trace_id`, `ids.span_id`).
+Source: W3C Trace Context (level 1: Recommendation 2021-11-23; level 2: Candidate Recommendation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+SAMPLED: Final = 0x01
+"""Flag: the caller records this trace."""
+
+RANDOM: Final = 0x02
+"""Flag of level 2: the right half of the trace id is random."""
+
+_KNOWN_FLAGS: Final = SAMPLED | RANDOM
+_LENGTH: Final = 55
+_MEMBERS_MAX: Final = 32
+_STATE_LENGTH_MAX: Final = 512
+_HEX: Final = frozenset("0123456789abcdef")
+_LOWER: Final = frozenset("abcdefghijklmnopqrstuvwxyz")
+_DIGITS: Final = frozenset("0123456789")
+_KEY_SIGNS: Final = _LOWER | _DIGITS | frozenset("_-*/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceContext:
+    """Where a request stands in a trace."""
+
+    trace_id: str
+    """32 lower-case hex digits, not all zero."""
+    span_id: str
+    """16 lower-case hex digits, not all zero: the caller's span."""
+    flags: int = SAMPLED
+    """`SAMPLED` and `RANDOM`; other bits are never kept."""
+    state: tuple[tuple[str, str], ...] = ()
+    """`tracestate` members in order, newest first."""
+
+    @property
+    def traceparent(self) -> str:
+        """The header's value, in version 00."""
+        return f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}"
+
+    @property
+    def tracestate(self) -> str | None:
+        """The header's value; None when there is nothing to say."""
+        return ",".join(f"{key}={value}" for key, value in self.state) or None
+
+    def child(self, span_id: str) -> TraceContext:
+        """The same trace, seen from a span below this one."""
+        return replace(self, span_id=span_id)
+
+
+def parse_trace(traceparent: Sequence[str], tracestate: Sequence[str] = ()) -> TraceContext | None:
+    """The context that a request's headers carry; None when there is none that is valid.
+
+    traceparent, tracestate: every value of that header in the order received. Two `traceparent`
+    headers are malformed; a malformed `tracestate` is dropped and the parent stays.
+    """
+    if len(traceparent) != 1:
+        return None
+    parent = _parse_parent(traceparent[0].strip(" \t"))
+    if parent is None or not tracestate:
+        return parent
+    return replace(parent, state=parse_state(tracestate) or ())
+
+
+def _parse_parent(text: str) -> TraceContext | None:
+    if len(text) < _LENGTH or text[2] + text[35] + text[52] != "---":
+        return None
+    version, trace, span, flags = text[:2], text[3:35], text[36:52], text[53:55]
+    if not all(_is_hex(part) for part in (version, trace, span, flags)) or version == "ff":
+        return None
+    if version == "00" and len(text) != _LENGTH:
+        return None
+    if len(text) > _LENGTH and text[_LENGTH] != "-":
+        return None  # A later version may add fields, after a dash.
+    if not trace.strip("0") or not span.strip("0"):
+        return None
+    return TraceContext(trace_id=trace, span_id=span, flags=int(flags, 16) & _KNOWN_FLAGS)
+
+
+def parse_state(values: Sequence[str]) -> tuple[tuple[str, str], ...] | None:
+    """The members of all `tracestate` headers together; None when any of them is malformed.
+
+    More than 32 members or a key that stands twice make the whole list malformed.
+    """
+    members: dict[str, str] = {}
+    for raw in ",".join(values).split(","):
+        member = raw.strip(" \t")
+        if not member:
+            continue  # Empty members are allowed.
+        key, equals, value = member.partition("=")
+        if not equals or key in members or not _is_key(key) or not _is_value(value):
+            return None
+        members[key] = value
+    if len(members) > _MEMBERS_MAX:
+        return None
+    return tuple(members.items())
+
+
+def fit_state(state: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The members that may be sent on: at most 512 characters.
+
+    What is too long is left out whole, the members over 128 characters first, then from the end.
+    Source: level 1, section 3.3.1.5.
+    """
+    kept = list(state)
+    for member in [m for m in reversed(state) if len(m[0]) + len(m[1]) + 1 > 128]:
+        if _state_length(kept) <= _STATE_LENGTH_MAX:
+            break
+        kept.remove(member)
+    while _state_length(kept) > _STATE_LENGTH_MAX:
+        kept.pop()
+    return tuple(kept)
+
+
+def _state_length(state: list[tuple[str, str]]) -> int:
+    return sum(len(key) + len(value) + 2 for key, value in state) - 1
+
+
+def _is_hex(text: str) -> bool:
+    return _HEX.issuperset(text)
+
+
+def _is_key(key: str) -> bool:
+    """`key` or `tenant@system`. Level 2 lets a simple key begin with a digit, as tenants may."""
+    tenant, at, system = key.partition("@")
+    if not _KEY_SIGNS.issuperset(tenant + system):
+        return False
+    if not at:
+        return 0 < len(key) <= 256 and key[0] in _LOWER | _DIGITS
+    if not 0 < len(tenant) <= 241 or tenant[0] not in _LOWER | _DIGITS:
+        return False
+    return 0 < len(system) <= 14 and system[0] in _LOWER
+
+
+def _is_value(value: str) -> bool:
+    """Printable ASCII without comma and equals sign; trailing spaces were stripped."""
+    return 0 < len(value) <= 256 and all(" " <= sign <= "~" and sign not in ",=" for sign in value)
