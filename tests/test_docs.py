@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import everyturn
+from everyturn.config import read_config
+from everyturn.config.table import MODEL, REASONING, SECTIONS, TIMEOUTS, Setting
 from everyturn.errors import Failure
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,8 +20,8 @@ NEVER_SENT = {"gateway_interrupted"}
 
 
 def leaves(base: type[Failure]) -> Iterator[type[Failure]]:
-    """The failures that may be raised: the classes at the ends of the tree."""
-    children = base.__subclasses__()
+    """The failures with a code of their own: the ends of the tree in `everyturn.errors`."""
+    children = [child for child in base.__subclasses__() if child.__module__ == Failure.__module__]
     if not children:
         yield base
     for child in children:
@@ -59,6 +64,40 @@ def test_every_leaf_has_a_code_of_its_own() -> None:
     codes = [failure.code for failure in leaves(Failure)]
 
     assert len(codes) == len(set(codes))
+
+
+def setting_row(setting: Setting) -> str:
+    """A setting's row in the reference."""
+    default = "" if setting.default in (None, "") else f"`{json.dumps(setting.default)}`"
+    words = ", ".join(f"`{word}`" for word in setting.choices)
+    meaning = f"{setting.help} One of {words}." if words else setting.help
+    return f"| `{setting.key}` | {setting.kind} | {default} | {meaning} |"
+
+
+@pytest.mark.parametrize(
+    ("heading", "settings"),
+    [
+        *((f"[{section}]", settings) for section, settings in SECTIONS.items()),
+        ("[[models]]", MODEL),
+        ("timeouts", TIMEOUTS),
+        ("reasoning", REASONING),
+    ],
+)
+def test_every_setting_stands_in_the_reference(heading: str, settings: tuple[Setting, ...]) -> None:
+    """Each table of the configuration has its section, and in it each setting its row, in order."""
+    page = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
+    section = page.partition(f"\n## `{heading}`\n")[2].partition("\n## ")[0]
+    rows = [row for row in section.splitlines() if row.startswith("| `")]
+
+    assert rows == [setting_row(setting) for setting in settings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_configurations_in_pages_are_right(page: Path) -> None:
+    """A whole configuration that a page shows is one the gateway would start with."""
+    for text in re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        if "[[models]]" in text and "[gateway]" in text:
+            assert read_config(text, page.name, {}).models
 
 
 def test_links_lead_somewhere() -> None:
