@@ -75,7 +75,7 @@ def setting_row(setting: Setting) -> str:
 
 
 @pytest.mark.parametrize(
-    ("heading", "settings"),
+    "heading, settings",
     [
         *((f"[{section}]", settings) for section, settings in SECTIONS.items()),
         ("[[models]]", MODEL),
