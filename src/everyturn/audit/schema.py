@@ -1,0 +1,336 @@
+"""From the record types to the columns and tables of a store, and the numbered migrations.
+
+Everything is derived from `LOGS`. A new log is a type in `records`, an entry here and the next
+migration number; a new field is a field there and an entry in `ADDED_LATER`. A migration, once
+released, never changes: it holds the columns whose number it is, however the types look today.
+
+SQLite: a log rests in `NAME_rows` and is read through a view that has the contract's name, order
+and columns, so any tool can `SELECT * FROM model_calls`. The rows hold a small integer where the
+contract has a turn id, and references where a text rests elsewhere already (decision 0006).
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+from everyturn.audit.records import AccessEvent, ContentRef, ModelCall, Record, TurnAudit
+
+Kind = Literal["text", "json", "integer", "real", "boolean"]
+
+_SQLITE_TYPES: Final[dict[Kind, str]] = {
+    "text": "TEXT",
+    "json": "TEXT",
+    "integer": "INTEGER",
+    "real": "REAL",
+    "boolean": "INTEGER",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One field of a record as a store sees it."""
+
+    name: str
+    kind: Kind
+    is_nullable: bool
+    is_listed: bool
+    """Whether the value may be a `ContentRef`."""
+    is_whole: bool
+    """A payload: never cut, whatever its length."""
+    since: int
+    """The migration that adds the column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One log: its type, its columns in the contract's order, and how its rows are found."""
+
+    name: str
+    """The contract's name of the table."""
+    type: type[Record]
+    id: str
+    """The column that names the record; with `revision` it is the key."""
+    open_column: str | None
+    """The column that is null while a later revision is to come; None if there is only one."""
+    indexed: tuple[str, ...]
+    """Columns that readers select by, beside the id and the turn."""
+    since: int
+    """The migration that adds the log."""
+    columns: tuple[Column, ...]
+
+    @property
+    def rows(self) -> str:
+        """The table behind the view."""
+        return f"{self.name}_rows"
+
+    @property
+    def is_turn(self) -> bool:
+        """Whether a row is a turn itself, rather than something that belongs to one."""
+        return self.id == "turn_id"
+
+    @property
+    def listed(self) -> tuple[Column, ...]:
+        """The columns that may refer to content."""
+        return tuple(column for column in self.columns if column.is_listed)
+
+
+WHOLE: Final = frozenset(
+    {"prompt_messages_json", "tools_json", "parameters_json", "response_json", "request_json"}
+)
+"""Payloads: kept whole. Every other text is cut at `columns.TEXT_BYTES_MAX`."""
+
+ADDED_LATER: Final[dict[tuple[str, str], int]] = {}
+"""(log, field) → the migration that adds the column, for fields younger than their log."""
+
+
+def _log(
+    name: str,
+    record: type[Record],
+    *,
+    id: str,  # the contract's own word
+    open_column: str | None = None,
+    indexed: tuple[str, ...] = (),
+    since: int,
+) -> Log:
+    hints = typing.get_type_hints(record)
+    columns = tuple(
+        _column(name, field.name, hints[field.name], since)
+        for field in msgspec.structs.fields(record)
+    )
+    return Log(
+        name=name,
+        type=record,
+        id=id,
+        open_column=open_column,
+        indexed=indexed,
+        since=since,
+        columns=columns,
+    )
+
+
+def _column(log: str, name: str, hint: Any, since: int) -> Column:
+    members = _members(hint)
+    return Column(
+        name=name,
+        kind=_kind(name, members),
+        is_nullable=type(None) in members,
+        is_listed=ContentRef in members,
+        is_whole=name in WHOLE,
+        since=ADDED_LATER.get((log, name), since),
+    )
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    """The types a field may have; the values of a Literal count as their type."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return tuple(one for part in typing.get_args(hint) for one in _members(part))
+    if typing.get_origin(hint) is Literal:
+        return tuple({type(value) for value in typing.get_args(hint)})
+    return (hint,)
+
+
+def _kind(name: str, members: tuple[Any, ...]) -> Kind:
+    if str in members:
+        return "json" if name.endswith("_json") else "text"
+    if bool in members:
+        return "boolean"
+    if float in members:
+        return "real"
+    assert int in members, f"no column kind for `{name}`"
+    return "integer"
+
+
+LOGS: Final[tuple[Log, ...]] = (
+    _log(
+        "turn_audit",
+        TurnAudit,
+        id="turn_id",
+        open_column="outcome",
+        indexed=("timestamp",),
+        since=1,
+    ),
+    _log("model_calls", ModelCall, id="model_call_id", open_column="stream_state", since=1),
+    _log("access_events", AccessEvent, id="access_id", since=1),
+)
+"""Every log, turns first: the others belong to one."""
+
+LOG_OF: Final[dict[type[Record], Log]] = {log.type: log for log in LOGS}
+LOG_NAMED: Final[dict[str, Log]] = {log.name: log for log in LOGS}
+
+MIGRATION_LAST: Final = max(column.since for log in LOGS for column in log.columns)
+"""The number of the newest migration: the schema version of a store's files."""
+
+
+# ---------------------------------------------------------------------- SQLite
+
+_BASE_1: Final = (
+    "CREATE TABLE store_numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+    # Turn ids and addresses are random. Everything else refers to them by small keys that grow,
+    # and the tables that find a key are filled later, in sorted slices (see `store.lookup`):
+    # one random page a row was half of what a row cost.
+    "CREATE TABLE turn_ids (turn_key INTEGER PRIMARY KEY, turn_id TEXT NOT NULL)",
+    "CREATE TABLE turn_ids_lookup (hash INTEGER, turn_key INTEGER, PRIMARY KEY (hash, turn_key))"
+    " WITHOUT ROWID",
+    "CREATE TABLE contents (content_key INTEGER PRIMARY KEY, address BLOB NOT NULL,"
+    " text TEXT NOT NULL)",
+    "CREATE TABLE contents_lookup (hash INTEGER, content_key INTEGER,"
+    " PRIMARY KEY (hash, content_key)) WITHOUT ROWID",
+    "CREATE TABLE prefix_nodes (node INTEGER PRIMARY KEY, parent INTEGER,"
+    " content_key INTEGER NOT NULL)",
+)
+
+_EXTRA_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "turn_audit": (
+        "user_text_content INTEGER",
+        "user_text_offset INTEGER",
+        "user_text_length INTEGER",
+        "assistant_text_row INTEGER",
+        "assistant_text_offset INTEGER",
+        "assistant_text_length INTEGER",
+    ),
+}
+"""Where the text of a turn rests when a payload holds it already (see `text_expression`)."""
+
+
+def node_column(column: str) -> str:
+    """The column of a rows table that holds the prefix node of a listed column."""
+    return f"{column.removesuffix('_json')}_node"
+
+
+def row_columns(log: Log) -> tuple[str, ...]:
+    """The columns of a rows table in the order in which a store writes them.
+
+    First the record's own fields in their order, the turn id as `turn_key`; then the row's key
+    (a turn's own key is its turn key), prefix nodes, references and the digests of older revisions.
+    """
+    own = tuple("turn_key" if c.name == "turn_id" else c.name for c in log.columns)
+    key = () if log.is_turn else ("row_key",)
+    nodes = tuple(node_column(column.name) for column in log.listed)
+    extra = tuple(text.partition(" ")[0] for text in _EXTRA_COLUMNS.get(log.name, ()))
+    return (*own, *key, *nodes, *extra, "older_digests")
+
+
+def row_key(log: Log) -> str:
+    """The integer primary key of a rows table."""
+    return "turn_key" if log.is_turn else "row_key"
+
+
+def sqlite_migration(number: int) -> tuple[str, ...]:
+    """The statements of one migration, without the views (see `sqlite_views`)."""
+    statements = list(_BASE_1) if number == 1 else []
+    for log in LOGS:
+        if log.since == number:
+            statements.extend(_create(log, number))
+        elif log.since < number:
+            statements.extend(
+                f"ALTER TABLE {log.rows} ADD COLUMN {_declare(log, column)}"
+                for column in log.columns
+                if column.since == number
+            )
+    return tuple(statements)
+
+
+def _create(log: Log, number: int) -> list[str]:
+    columns = [_declare(log, column) for column in log.columns if column.since == number]
+    if not log.is_turn:
+        columns.append("row_key INTEGER PRIMARY KEY")
+    columns.extend(f"{node_column(column.name)} INTEGER" for column in log.listed)
+    columns.extend(_EXTRA_COLUMNS.get(log.name, ()))
+    columns.append("older_digests BLOB")
+    rows = log.rows
+    statements = [f"CREATE TABLE {rows} ({', '.join(columns)})"]
+    if not log.is_turn:
+        statements.append(
+            f"CREATE INDEX {log.name}_by_turn ON {rows} (turn_key) WHERE turn_key IS NOT NULL"
+        )
+    statements.extend(
+        f"CREATE INDEX {log.name}_by_{name} ON {rows} ({name})" for name in log.indexed
+    )
+    if log.open_column is not None:
+        # Holds what is open at this moment and nothing else: the start after a crash finds it.
+        statements.append(
+            f"CREATE INDEX {log.name}_open ON {rows} ({row_key(log)})"
+            f" WHERE {log.open_column} IS NULL"
+        )
+    return statements
+
+
+def _declare(log: Log, column: Column) -> str:
+    if column.name == "turn_id":
+        return "turn_key INTEGER PRIMARY KEY" if log.is_turn else "turn_key INTEGER"
+    text = f"{column.name} {_SQLITE_TYPES[column.kind]}"
+    if column.name == log.id:
+        return f"{text} NOT NULL UNIQUE"
+    return text
+
+
+def sqlite_views() -> tuple[str, ...]:
+    """The statements that make each contract name readable, replacing the views of old.
+
+    Views hold no data, so they are made anew with every migration.
+    """
+    statements: list[str] = []
+    for log in LOGS:
+        statements.append(f"DROP VIEW IF EXISTS {log.name}")
+        statements.append(f"CREATE VIEW {log.name} AS {sqlite_select(log)}")
+    return tuple(statements)
+
+
+def sqlite_select(log: Log) -> str:
+    """The query that gives rows of a log with the contract's columns; `r` is the rows table."""
+    columns = ", ".join(f"{_expression(log, c)} AS {c.name}" for c in log.columns)
+    join = "JOIN" if log.is_turn else "LEFT JOIN"
+    return f"SELECT {columns} FROM {log.rows} r {join} turn_ids t ON t.turn_key = r.turn_key"
+
+
+def _expression(log: Log, column: Column) -> str:
+    if column.name == "turn_id":
+        return "t.turn_id"
+    if column.is_listed:
+        return list_expression(column.name)
+    if log.is_turn and column.name in ("user_text", "assistant_text"):
+        return text_expression(column.name)
+    return f"r.{column.name}"
+
+
+def list_expression(column: str) -> str:
+    """SQL that gives a listed column of row `r` as JSON text, walking its prefix nodes.
+
+    Nodes grow from parent to child, so their order is the order of the items.
+    """
+    node = f"r.{node_column(column)}"
+    return (
+        f"CASE WHEN {node} IS NULL THEN r.{column} ELSE"
+        " (WITH RECURSIVE chain (node, parent, content_key) AS ("
+        f"SELECT node, parent, content_key FROM prefix_nodes WHERE node = {node}"
+        " UNION ALL SELECT p.node, p.parent, p.content_key"
+        " FROM chain JOIN prefix_nodes p ON p.node = chain.parent)"
+        # A list of which anything is missing is null, never a shorter list.
+        " SELECT '[' || group_concat(text, ',') || ']' FROM (SELECT c.text AS text, chain.parent"
+        " FROM chain LEFT JOIN contents c ON c.content_key = chain.content_key"
+        " ORDER BY chain.node)"
+        " HAVING count(*) = count(text) AND count(*) = count(parent) + 1) END"
+    )
+
+
+def text_expression(column: str) -> str:
+    """SQL that gives a text of turn row `r`, which may rest as a string inside a payload.
+
+    Offset and length count characters of the payload and hold the string with its quotes.
+    """
+    if column == "user_text":
+        payload = "(SELECT c.text FROM contents c WHERE c.content_key = r.user_text_content)"
+    else:
+        payload = (
+            "(SELECT c.response_json FROM model_calls_rows c"
+            " WHERE c.row_key = r.assistant_text_row)"
+        )
+    return (
+        f"CASE WHEN r.{column}_offset IS NULL THEN r.{column} ELSE"
+        f" json_extract(substr({payload}, r.{column}_offset, r.{column}_length), '$') END"
+    )

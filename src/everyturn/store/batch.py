@@ -1,0 +1,329 @@
+"""Groups on their way into one transaction: rows staged, then written with few statements.
+
+Each step of a statement lets go of the interpreter lock, and a busy event loop gives it back only
+after a while; so rows of one kind go in together, in a few fixed counts that stay prepared.
+
+The quick way serves what a gateway does all day: new turns and calls, and the next revision of
+those it remembers. All else (a key seen before, a time that changed) is for `careful`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final
+
+import apsw
+
+from everyturn.audit.records import (
+    AccessEvent,
+    ContentRef,
+    Group,
+    ModelCall,
+    Record,
+    TurnAudit,
+    is_open,
+)
+from everyturn.store.rows import CODECS, text_reference
+from everyturn.store.state import Memory, Stored, record_id
+
+_COUNTS: Final = (64, 32, 16, 8, 4, 2, 1)
+NO_REFERENCES: Final = (None, None, None, None, None, None)
+"""Of a turn whose texts stand in their own columns: content or row, offset and length of each."""
+_REFERENCE_CONTENTS_MAX: Final = 4
+
+
+@cache
+def _insert_sql(table: str, width: int, count: int) -> str:
+    row = "(" + ",".join("?" * width) + ")"
+    return f"INSERT INTO {table} VALUES {','.join([row] * count)}"
+
+
+class Batch:
+    """What one transaction will write, and what is to be remembered once it is committed."""
+
+    def __init__(self, db: apsw.Connection, memory: Memory, row_keys: dict[type[Record], int]):
+        self._db = db
+        self._memory = memory
+        self.row_keys = dict(row_keys)
+        """The last row key of each log; the store takes these over after the commit."""
+        self.new_turns: dict[str, int] = {}
+        self.new_contents: dict[bytes, int] = {}
+        self.new_nodes: dict[int, None] = {}
+        self.rows: dict[str, Stored] = {}
+        self._turn_key_last = memory.turns.key_last
+        self._content_key_last = memory.contents.key_last
+        self._turn_id_rows: list[Any] = []
+        self._content_rows: list[Any] = []
+        self._node_rows: list[Any] = []
+        self._inserts: dict[type[Record], list[list[Any]]] = {t: [] for t in CODECS}
+        self._replaces: dict[type[Record], list[list[Any]]] = {t: [] for t in CODECS}
+
+    # -------------------------------------------------------------- what is known
+
+    def stored(self, key: str) -> Stored | None:
+        """The row of a turn or call as this transaction will leave it, if it is remembered."""
+        return self.rows.get(key) or self._memory.stored(key)
+
+    def find_turn(self, turn_id: str) -> int | None:
+        """The key of a turn id, if it has one."""
+        key = self.new_turns.get(turn_id)
+        return key if key is not None else self._memory.turns.find(turn_id)
+
+    def turn_key(self, turn_id: str) -> int:
+        """The key of a turn id; a new one gets its row."""
+        key = self.find_turn(turn_id)
+        if key is None:
+            self._turn_key_last += 1
+            key = self.new_turns[turn_id] = self._turn_key_last
+            self._turn_id_rows += (key, turn_id)
+        return key
+
+    def find_content(self, address: bytes) -> int | None:
+        """The key of a content, if it is stored or staged."""
+        key = self.new_contents.get(address)
+        return key if key is not None else self._memory.contents.find(address)
+
+    def content_key(self, address: bytes, text: str) -> int:
+        """The key of a content; a new one gets its row."""
+        key = self.find_content(address)
+        if key is None:
+            self._content_key_last += 1
+            key = self.new_contents[address] = self._content_key_last
+            self._content_rows += (key, address, text)
+        return key
+
+    def knows_node(self, node: int) -> bool:
+        """Whether a prefix node is stored or staged; False says nothing."""
+        return node in self.new_nodes or self._memory.knows_node(node)
+
+    def next_row_key(self, kind: type[Record]) -> int:
+        """A row key that no row of this log has."""
+        self.row_keys[kind] += 1
+        return self.row_keys[kind]
+
+    # ------------------------------------------------------------- the quick way
+
+    def add(self, group: Group) -> bool:
+        """Stage a group; False, with nothing staged, where it needs care."""
+        if not (self._has_quick_records(group) and self._has_quick_contents(group)):
+            return False
+        for content in group.contents:
+            self.content_key(content.address, content.text)
+        for node in group.nodes:
+            key = self.find_content(node.address)
+            assert key is not None
+            self.stage_node(node.node, node.parent, key)
+        answers: list[tuple[int, ModelCall]] = []
+        for record in group.records:
+            if isinstance(record, ModelCall):
+                answers.append((self._stage_call(record), record))
+            elif isinstance(record, AccessEvent):
+                self._stage_access(record)
+        for record in group.records:
+            if isinstance(record, TurnAudit):
+                self._stage_turn(record, group, answers)
+        return True
+
+    def _has_quick_records(self, group: Group) -> bool:
+        for record in group.records:
+            if isinstance(record, AccessEvent):
+                if record.revision != 1:
+                    return False
+                continue
+            before = self.stored(record_id(record))
+            if record.revision == 1:
+                if before is not None:
+                    return False
+                if isinstance(record, TurnAudit) and self.find_turn(record.turn_id) is not None:
+                    return False
+            elif (
+                before is None
+                or record.revision != before.record.revision + 1
+                or record.timestamp != before.record.timestamp
+                or record.turn_id != before.record.turn_id
+                or (isinstance(record, ModelCall) and not is_open(before.record))
+            ):
+                return False
+        return True
+
+    def _has_quick_contents(self, group: Group) -> bool:
+        own_contents = {content.address for content in group.contents}
+        own_nodes = {node.node for node in group.nodes}
+        for node in group.nodes:
+            if node.address not in own_contents and self.find_content(node.address) is None:
+                return False
+            if node.parent is not None and node.parent not in own_nodes:
+                if not self.knows_node(node.parent):
+                    return False
+        for record in group.records:
+            if isinstance(record, ModelCall):
+                for listed in (record.prompt_messages_json, record.tools_json):
+                    if type(listed) is ContentRef and listed.node not in own_nodes:
+                        if not self.knows_node(listed.node):
+                            return False
+        return True
+
+    def _stage_access(self, record: AccessEvent) -> None:
+        turn_key = None if record.turn_id is None else self.turn_key(record.turn_id)
+        key = self.next_row_key(AccessEvent)
+        self.stage(record, key, turn_key, (), older=None, is_new=True)
+
+    def _stage_call(self, record: ModelCall) -> int:
+        before = self.stored(record.model_call_id)
+        turn_key = self.turn_key(record.turn_id)
+        if before is None:
+            key = self.next_row_key(ModelCall)
+            self.stage(record, key, turn_key, (), older=None, is_new=True)
+            return key
+        older = (before.older or b"") + CODECS[type(record)].digest(before.record)
+        self.stage(record, before.key, turn_key, (), older=older, is_new=False)
+        return before.key
+
+    def _stage_turn(
+        self, record: TurnAudit, group: Group, answers: Sequence[tuple[int, ModelCall]]
+    ) -> None:
+        before = self.stored(record.turn_id)
+        key = self.turn_key(record.turn_id)
+        references = self.references(record, group, answers, before)
+        if before is None:
+            self.stage(record, key, key, references, older=None, is_new=True)
+            return
+        older = (before.older or b"") + CODECS[type(record)].digest(before.record)
+        self.stage(record, key, key, references, older=older, is_new=False)
+
+    def references(
+        self,
+        record: TurnAudit,
+        group: Group,
+        answers: Sequence[tuple[int, ModelCall]],
+        before: Stored | None,
+    ) -> tuple[int | None, ...]:
+        """Where the texts of a turn stand in payloads already; the extra columns of its row.
+
+        answers: row key and record of the calls in the same group.
+        """
+        user: tuple[int | None, ...] = (None, None, None)
+        if before is not None and record.user_text == getattr(before.record, "user_text", None):
+            user = before.references[:3]
+        else:
+            for content in group.contents[: -_REFERENCE_CONTENTS_MAX - 1 : -1]:
+                found = text_reference(record.user_text, content.text)
+                if found is not None:
+                    user = (self.find_content(content.address), *found)
+                    break
+        assistant: tuple[int | None, ...] = (None, None, None)
+        for row_key, call in reversed(answers):
+            if call.response_json is not None and call.turn_id == record.turn_id:
+                found = text_reference(record.assistant_text, call.response_json)
+                if found is not None:
+                    assistant = (row_key, *found)
+                    break
+        return (*user, *assistant)
+
+    # ------------------------------------------------------------------- staging
+
+    def stage_node(self, node: int, parent: int | None, content_key: int) -> None:
+        """Stage a prefix node that is not stored."""
+        self.new_nodes[node] = None
+        self._node_rows += (node, parent, content_key)
+
+    def stage(
+        self,
+        record: Record,
+        key: int,
+        turn_key: int | None,
+        references: tuple[int | None, ...],
+        *,
+        older: bytes | None,
+        is_new: bool,
+    ) -> None:
+        """Stage a row."""
+        row = self.encode(record, key, turn_key, references, older)
+        (self._inserts if is_new else self._replaces)[type(record)].append(row)
+        self.remember(record, key, older, references)
+
+    def encode(
+        self,
+        record: Record,
+        key: int,
+        turn_key: int | None,
+        references: tuple[int | None, ...],
+        older: bytes | None,
+    ) -> list[Any]:
+        """The values of a row; texts that stand elsewhere are left out."""
+        codec = CODECS[type(record)]
+        row = codec.encode(
+            record,
+            turn_key=turn_key,
+            row_key=None if codec.log.is_turn else key,
+            references=references,
+            older=older,
+        )
+        if codec.log.is_turn:
+            if references[1] is not None:
+                row[_USER_TEXT_AT] = None
+            if references[4] is not None:
+                row[_ASSISTANT_TEXT_AT] = None
+        return row
+
+    def remember(
+        self, record: Record, key: int, older: bytes | None, references: tuple[int | None, ...]
+    ) -> None:
+        """What to take up after the commit; access events get no later revision."""
+        if not isinstance(record, AccessEvent):
+            self.rows[record_id(record)] = Stored(key, record, older, references)
+
+    # ------------------------------------------------------------------- writing
+
+    def write(self) -> None:
+        """Execute what is staged, in the open transaction."""
+        self._insert_flat("turn_ids", 2, self._turn_id_rows)
+        self._insert_flat("contents", 3, self._content_rows)
+        self._insert_flat("prefix_nodes", 3, self._node_rows)
+        for kind, codec in CODECS.items():
+            self._write_rows(codec.insert_sql, self._inserts[kind])
+            self._write_rows(codec.replace_sql, self._replaces[kind])
+
+    def _insert_flat(self, table: str, width: int, values: list[Any]) -> None:
+        at = 0
+        for count in _counts(len(values) // width):
+            end = at + count * width
+            self._db.execute(_insert_sql(table, width, count), values[at:end])
+            at = end
+        values.clear()
+
+    def _write_rows(self, sql: Callable[[int], str], rows: list[list[Any]]) -> None:
+        at = 0
+        for count in _counts(len(rows)):
+            values: list[Any] = []
+            for row in rows[at : at + count]:
+                values += row
+            self._db.execute(sql(count), values)
+            at += count
+        rows.clear()
+
+    def committed(self) -> None:
+        """Hand over to memory what the transaction left."""
+        memory = self._memory
+        memory.turns.added(self.new_turns)
+        memory.contents.added(self.new_contents)
+        for node in self.new_nodes:
+            memory.keep_node(node)
+        for stored in self.rows.values():
+            memory.keep_row(stored)
+
+
+def _counts(total: int) -> list[int]:
+    """`total` as a sum of the counts that have a prepared statement."""
+    counts = []
+    for count in _COUNTS:
+        while total >= count:
+            counts.append(count)
+            total -= count
+    return counts
+
+
+_TURN_COLUMNS: Final = [column.name for column in CODECS[TurnAudit].log.columns]
+_USER_TEXT_AT: Final = _TURN_COLUMNS.index("user_text")
+_ASSISTANT_TEXT_AT: Final = _TURN_COLUMNS.index("assistant_text")

@@ -1,0 +1,59 @@
+"""Remove turns from the SQLite store so that nothing of them can be read from its files.
+
+Content is shared, so it goes only when no remaining call or turn refers to it. That is found by
+walking what remains: erasing is rare and may take a while; appends wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from everyturn.audit import schema
+
+
+def erase(db: apsw.Connection, turn_keys: Sequence[int]) -> None:
+    """Delete these turns, their records and content nobody else refers to, in one transaction."""
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS erased (turn_key INTEGER PRIMARY KEY)")
+    db.execute("DELETE FROM erased")
+    db.executemany("INSERT OR IGNORE INTO erased VALUES (?)", [(key,) for key in turn_keys])
+    for log in schema.LOGS:
+        db.execute(f"DELETE FROM {log.rows} WHERE turn_key IN (SELECT turn_key FROM erased)")
+    for table in ("turn_ids", "turn_ids_lookup"):
+        db.execute(f"DELETE FROM {table} WHERE turn_key IN (SELECT turn_key FROM erased)")
+    _sweep(db)
+
+
+def _sweep(db: apsw.Connection) -> None:
+    """Delete prefix nodes and contents that nothing leads to any more."""
+    roots = " UNION ".join(
+        f"SELECT {schema.node_column(column.name)} FROM {log.rows}"
+        for log in schema.LOGS
+        for column in log.listed
+    )
+    db.execute("CREATE TEMP TABLE IF NOT EXISTS live (node INTEGER PRIMARY KEY)")
+    db.execute("DELETE FROM live")
+    db.execute(
+        f"INSERT INTO live WITH RECURSIVE chain (node) AS ({roots}"
+        " UNION SELECT p.parent FROM chain JOIN prefix_nodes p ON p.node = chain.node)"
+        " SELECT node FROM chain WHERE node IS NOT NULL"
+    )
+    db.execute("DELETE FROM prefix_nodes WHERE node NOT IN (SELECT node FROM live)")
+    kept = (
+        "SELECT content_key FROM prefix_nodes UNION SELECT user_text_content FROM turn_audit_rows"
+        " WHERE user_text_content IS NOT NULL"
+    )
+    db.execute(
+        "DELETE FROM contents_lookup WHERE content_key NOT IN"
+        f" (SELECT content_key FROM contents WHERE content_key IN ({kept}))"
+    )
+    db.execute(f"DELETE FROM contents WHERE content_key NOT IN ({kept})")
+    db.execute("DELETE FROM live")
+    db.execute("DELETE FROM erased")
+
+
+def wipe(db: apsw.Connection) -> None:
+    """Give the freed pages back and empty the write-ahead log, which holds them too."""
+    db.execute("VACUUM")
+    db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

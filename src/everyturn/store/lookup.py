@@ -1,0 +1,171 @@
+"""Find the small key of a random id without paying for a random page with every row.
+
+A turn id or a content address lands at a random place of an index: a page of its own in the log of
+each commit, which was half of what a turn cost. So the table grows at its end only, and the index
+follows later: what is not indexed yet is held in memory (and scanned by readers), and when enough
+has come together it is merged in sorted slices, many entries to a page, a slice at a time.
+
+The index holds a 63-bit hash; the value itself decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Generic, TypeVar
+
+import apsw
+
+V = TypeVar("V", bound=Hashable)
+
+MERGE_ENTRIES_MIN: Final = 16_384
+"""Entries that come together before they are merged; readers scan up to twice as many."""
+_SLICE_ENTRIES: Final = 128
+_CACHE_ENTRIES_MAX: Final = 32_768
+_QUERY_VALUES_MAX: Final = 256
+
+
+def turn_hash(turn_id: str) -> int:
+    """The place of a turn id in its index: its first 60 bits, so that prefixes are ranges.
+
+    Ids that are not UUIDs, which imports may bring, are hashed by their characters.
+    """
+    try:
+        return int(turn_id.replace("-", "")[:15], 16)
+    except ValueError:
+        data = turn_id.encode("utf-8", "surrogatepass")
+        return int.from_bytes(data[:7].ljust(7, b"\0"), "big")
+
+
+def address_hash(address: bytes) -> int:
+    """The place of a content address in its index: 63 of its bits."""
+    return int.from_bytes(address[:8], "big") >> 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Generic[V]):
+    """The table whose values are to be found."""
+
+    name: str
+    key: str
+    value: str
+    hash: Callable[[V], int]
+
+
+TURNS: Final[Table[str]] = Table(name="turn_ids", key="turn_key", value="turn_id", hash=turn_hash)
+CONTENTS: Final[Table[bytes]] = Table(
+    name="contents", key="content_key", value="address", hash=address_hash
+)
+
+
+class Lookup(Generic[V]):
+    """Value → key of one table, and the upkeep of its index. Owned by the writing connection."""
+
+    def __init__(self, db: apsw.Connection, table: Table[V]) -> None:
+        self._db = db
+        self._table = table
+        self._fresh: dict[V, int] = {}
+        """What the index does not hold yet."""
+        self._cache: dict[V, int] = {}
+        """Some of what it holds: the latest asked for and merged."""
+        self._merging: list[tuple[int, int]] = []
+        self._merging_to = 0
+        self.load()
+
+    def load(self) -> None:
+        """Take up what the files say; forgets what was remembered."""
+        table = self._table
+        self._cache.clear()
+        self._merging = []
+        self._fresh = dict(
+            self._db.execute(
+                f"SELECT {table.value}, {table.key} FROM {table.name}"
+                f" WHERE {table.key} > {indexed_to_sql(table.name)}"
+            )
+        )
+        self.key_last: int = self._db.execute(
+            f"SELECT coalesce(max({table.key}), 0) FROM {table.name}"
+        ).get
+
+    def find(self, value: V) -> int | None:
+        """The key, if it is in memory; None says nothing (see `ask`)."""
+        key = self._fresh.get(value)
+        return key if key is not None else self._cache.get(value)
+
+    def ask(self, values: Iterable[V]) -> None:
+        """Bring the keys of these values to memory, of those that are stored."""
+        rest = [v for v in values if v not in self._fresh and v not in self._cache]
+        table = self._table
+        for start in range(0, len(rest), _QUERY_VALUES_MAX):
+            some = rest[start : start + _QUERY_VALUES_MAX]
+            marks = ",".join("?" * _power_of_two(len(some)))
+            hashes: list[int | None] = [table.hash(value) for value in some]
+            # Padded, so that a few prepared statements serve every count.
+            hashes += [None] * (_power_of_two(len(some)) - len(some))
+            for value, key in self._db.execute(
+                f"SELECT t.{table.value}, t.{table.key} FROM {table.name}_lookup l"
+                f" JOIN {table.name} t ON t.{table.key} = l.{table.key} WHERE l.hash IN ({marks})",
+                hashes,
+            ):
+                self._remember(value, key)
+
+    def added(self, entries: dict[V, int]) -> None:
+        """Take up rows that were committed."""
+        self._fresh.update(entries)
+        if entries:
+            self.key_last = max(self.key_last, max(entries.values()))
+
+    def merge_slice(self) -> bool:
+        """Move one slice to the index, in a transaction of its own; whether more is due."""
+        if not self._merging and not self._begin_merge():
+            return False
+        table = self._table
+        some = self._merging[:_SLICE_ENTRIES]
+        with self._db:
+            self._db.execute(
+                f"INSERT OR IGNORE INTO {table.name}_lookup VALUES "
+                + ",".join(["(?,?)"] * len(some)),
+                [number for pair in some for number in pair],
+            )
+            if len(some) == len(self._merging):
+                self._db.execute(
+                    "INSERT OR REPLACE INTO store_numbers VALUES (?, ?)",
+                    (_number_name(table.name), self._merging_to),
+                )
+        del self._merging[:_SLICE_ENTRIES]
+        if not self._merging:
+            self._end_merge()
+        return bool(self._merging)
+
+    def _begin_merge(self) -> bool:
+        if len(self._fresh) < MERGE_ENTRIES_MIN:
+            return False
+        self._merging_to = self.key_last
+        self._merging = sorted((self._table.hash(v), key) for v, key in self._fresh.items())
+        return True
+
+    def _end_merge(self) -> None:
+        merged = [value for value, key in self._fresh.items() if key <= self._merging_to]
+        for value in merged:
+            self._remember(value, self._fresh.pop(value))
+
+    def _remember(self, value: V, key: int) -> None:
+        if len(self._cache) >= _CACHE_ENTRIES_MAX:
+            for old in list(islice(self._cache, _CACHE_ENTRIES_MAX // 8)):
+                del self._cache[old]
+        self._cache[value] = key
+
+
+def indexed_to_sql(table: str) -> str:
+    """SQL that gives the last key the index of a table holds; later rows are to be scanned."""
+    name = _number_name(table)
+    return f"coalesce((SELECT value FROM store_numbers WHERE name = '{name}'), 0)"
+
+
+def _number_name(table: str) -> str:
+    return f"{table}_indexed_to"
+
+
+def _power_of_two(count: int) -> int:
+    return 1 << (count - 1).bit_length()

@@ -1,0 +1,311 @@
+"""The SQLite store: one file in WAL mode, one writing connection, commits in batches.
+
+Readers open connections of their own (`store.reader`) and never wait for the writer. What a commit
+promises depends on `durability`: "process", that it outlives this process (the pages are with the
+kernel); "disk", that it is on the disk. Syncing and checkpoints are the work of `store.keeper`.
+Source: SQLite documentation, "Write-Ahead Logging" and "PRAGMA synchronous".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, cast
+
+import apsw
+import msgspec
+
+from everyturn.audit import schema
+from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
+from everyturn.errors import GatewayInterrupted
+from everyturn.store import careful, erasure
+from everyturn.store.base import RecordRefused, StoreFailure, StoreRefused
+from everyturn.store.batch import Batch
+from everyturn.store.folder import FolderLock, prepare
+from everyturn.store.rows import CODECS
+from everyturn.store.state import Memory
+
+R = TypeVar("R", bound=Record)
+Durability = Literal["process", "disk"]
+
+PAGE_BYTES: Final = 4096
+_CACHE_KIB: Final = 16_000
+_BUSY_MS: Final = 2_000
+"""How long a commit waits for a lock that a person's tool may hold."""
+
+_CONTENT_FAULTS: Final = (
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.TooBigError,
+    apsw.RangeError,
+    UnicodeEncodeError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
+"""What a value can do to a statement; everything else SQLite raises is the store's own state."""
+
+
+class SqliteStore:
+    """Keeps records in `everyturn.db` of a data folder (see `base.Store`)."""
+
+    def __init__(self, folder: Path | str, *, durability: Durability = "process") -> None:
+        """Open the folder, making and migrating what is needed.
+
+        Raises StoreRefused when another gateway holds it, when others may read it, when its
+        files are of a newer everyturn, or are no database.
+        """
+        self.folder = Path(folder)
+        self.path = prepare(self.folder)
+        self._lock = FolderLock(self.folder)
+        try:
+            self._db = _open(self.path, durability)
+            migrate(self._db, self.folder)
+            self._memory = Memory(self._db)
+            self._row_keys = self._last_row_keys()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _last_row_keys(self) -> dict[type[Record], int]:
+        return {
+            kind: _number(
+                self._db,
+                f"SELECT coalesce(max({schema.row_key(codec.log)}), 0) FROM {codec.log.rows}",
+            )
+            for kind, codec in CODECS.items()
+        }
+
+    # ----------------------------------------------------------------- appending
+
+    def append(self, groups: Sequence[Group]) -> None:
+        """Commit all of these groups or nothing of them (see `base.Store`)."""
+        try:
+            self._append(groups, is_careful=False)
+        except _CONTENT_FAULTS:
+            # Some value or key is not as the quick way needs it; the careful way can tell.
+            try:
+                self._append(groups, is_careful=True)
+            except _CONTENT_FAULTS as fault:
+                raise RecordRefused(f"A record cannot be stored: {_kind(fault)}.") from fault
+
+    def _append(self, groups: Sequence[Group], *, is_careful: bool) -> None:
+        batch = Batch(self._db, self._memory, self._row_keys)
+        try:
+            self._bring_keys(groups)
+            self._db.execute("BEGIN IMMEDIATE")
+            for group in groups:
+                if is_careful or not batch.add(group):
+                    careful.add(self._db, batch, group)
+            batch.write()
+            self._db.execute("COMMIT")
+        except apsw.ConstraintError:
+            self._roll_back()
+            raise
+        except apsw.Error as failure:
+            self._roll_back()
+            if isinstance(failure, _CONTENT_FAULTS):
+                raise
+            raise StoreFailure(f"The record cannot be written: {_kind(failure)}.") from failure
+        except BaseException:
+            self._roll_back()
+            raise
+        self._row_keys = batch.row_keys
+        batch.committed()
+
+    def _bring_keys(self, groups: Sequence[Group]) -> None:
+        turns = {r.turn_id for group in groups for r in group.records if r.turn_id is not None}
+        addresses = {c.address for group in groups for c in group.contents}
+        addresses.update(n.address for group in groups for n in group.nodes)
+        if turns:
+            self._memory.turns.ask(turns)
+        if addresses:
+            self._memory.contents.ask(addresses)
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            try:
+                self._db.execute("ROLLBACK")
+            except apsw.Error:
+                # The failure that brought us here is the one to report; a transaction that
+                # cannot be rolled back is rolled back by SQLite when it next can.
+                return
+
+    def probe(self) -> None:
+        """Write a number, as an append would. Raises StoreFailure."""
+        try:
+            self._roll_back()
+            self._db.execute(
+                "INSERT INTO store_numbers VALUES ('probes', 1)"
+                " ON CONFLICT (name) DO UPDATE SET value = value + 1"
+            )
+        except apsw.Error as failure:
+            raise StoreFailure(f"The store cannot be written: {_kind(failure)}.") from failure
+
+    def tend(self) -> bool:
+        """Merge one slice of keys into an index; whether more is due. Raises StoreFailure."""
+        try:
+            more = self._memory.turns.merge_slice()
+            return self._memory.contents.merge_slice() or more
+        except apsw.Error as failure:
+            raise StoreFailure(f"An index cannot be written: {_kind(failure)}.") from failure
+
+    # ------------------------------------------------------------------- reading
+
+    def scan(self, record: type[R]) -> Iterator[R]:
+        """Each record of one log, highest revision, in the order they first came."""
+        codec = CODECS[record]
+        for row in self._db.execute(
+            f"{codec.select_sql} ORDER BY r.{schema.row_key(codec.log)}",
+        ):
+            yield cast(R, codec.decode(row))
+
+    # ----------------------------------------------------------- after the facts
+
+    def close_interrupted(self, *, now: int) -> int:
+        """Close the turns and calls that a process left open when it died; how many turns.
+
+        now: microseconds. Each gets a further revision; what was not known stays unknown.
+        """
+        calls = self._open_rows(ModelCall)
+        turns = {turn.turn_id: turn for turn in self._open_rows(TurnAudit)}
+        for call in calls:
+            if call.turn_id not in turns:
+                turns.update((one.turn_id, one) for one in self._turn_rows(call.turn_id))
+        groups: dict[str, list[Record]] = {}
+        for call in calls:
+            groups.setdefault(call.turn_id, []).append(_interrupted_call(call))
+        for turn in turns.values():
+            groups.setdefault(turn.turn_id, []).append(
+                _interrupted_turn(turn, self._call_count(turn.turn_id))
+            )
+        for records in groups.values():
+            self.append([Group(records=tuple(records))])
+        self._set_number("interrupted_at", now)
+        return len(turns)
+
+    def _open_rows(self, kind: type[R]) -> list[R]:
+        codec = CODECS[kind]
+        where = f"WHERE r.{codec.log.open_column} IS NULL"
+        rows = self._db.execute(f"{codec.select_sql} {where}")
+        return [cast(R, codec.decode(row)) for row in rows]
+
+    def _turn_rows(self, turn_id: str) -> list[TurnAudit]:
+        self._memory.turns.ask([turn_id])
+        codec = CODECS[TurnAudit]
+        key = self._memory.turns.find(turn_id)
+        found = self._db.execute(f"{codec.select_sql} WHERE r.turn_key = ?", (key,))
+        return [cast(TurnAudit, codec.decode(row)) for row in found]
+
+    def _call_count(self, turn_id: str) -> int:
+        self._memory.turns.ask([turn_id])
+        key = self._memory.turns.find(turn_id)
+        sql = "SELECT count(*) FROM model_calls_rows WHERE turn_key = ?"
+        return _number(self._db, sql, key)
+
+    def _set_number(self, name: str, value: int) -> None:
+        self._db.execute("INSERT OR REPLACE INTO store_numbers VALUES (?, ?)", (name, value))
+
+    def erase(self, turn_ids: Sequence[str]) -> int:
+        """Remove turns and all that belongs to them (see `base.Store`)."""
+        self._memory.turns.ask(turn_ids)
+        keys = [k for k in map(self._memory.turns.find, turn_ids) if k is not None]
+        try:
+            with self._db:
+                erasure.erase(self._db, keys)
+            erasure.wipe(self._db)
+        except apsw.Error as failure:
+            raise StoreFailure(f"Turns cannot be erased: {_kind(failure)}.") from failure
+        finally:
+            self._memory.forget()
+        return len(keys)
+
+    def close(self) -> None:
+        """Checkpoint, close the files and let go of the folder."""
+        try:
+            self._roll_back()
+            self._db.close()
+        finally:
+            self._lock.release()
+
+
+def _open(path: Path, durability: Durability) -> apsw.Connection:
+    try:
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        db.set_busy_timeout(_BUSY_MS)
+        db.pragma("page_size", PAGE_BYTES)
+        # What is deleted is overwritten, so an erased text is not left in a free page.
+        db.pragma("secure_delete", True)
+        db.pragma("journal_mode", "wal")
+        db.pragma("synchronous", "FULL" if durability == "disk" else "NORMAL")
+        db.pragma("cache_size", -_CACHE_KIB)
+        db.pragma("temp_store", "MEMORY")
+        db.wal_autocheckpoint(0)
+    except apsw.Error as failure:
+        raise StoreRefused(
+            str(path.parent),
+            f"`{path.name}` cannot be opened as a database: {_kind(failure)}.",
+            "Choose another folder, or put back a copy of this one.",
+        ) from failure
+    return db
+
+
+def migrate(db: apsw.Connection, folder: Path) -> None:
+    """Bring the tables to the newest migration, each in one transaction with its own record.
+
+    Raises StoreRefused when the files are of a newer everyturn.
+    """
+    db.execute(
+        "CREATE TABLE IF NOT EXISTS migrations (number INTEGER PRIMARY KEY, applied_at INTEGER)"
+    )
+    done = _number(db, "SELECT coalesce(max(number), 0) FROM migrations")
+    if done > schema.MIGRATION_LAST:
+        raise StoreRefused(
+            str(folder),
+            f"It was written by a newer everyturn (schema {done}, this one knows"
+            f" {schema.MIGRATION_LAST}).",
+            "Install that version or a later one, or choose another folder.",
+        )
+    for number in range(done + 1, schema.MIGRATION_LAST + 1):
+        with db:
+            for statement in (*schema.sqlite_migration(number), *schema.sqlite_views()):
+                db.execute(statement)
+            applied_at = time.time_ns() // 1_000
+            db.execute("INSERT INTO migrations VALUES (?, ?)", (number, applied_at))
+
+
+def _number(db: apsw.Connection, sql: str, *values: Any) -> int:
+    row = db.execute(sql, values).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _kind(failure: BaseException) -> str:
+    """What went wrong, without the values that SQLite may have put in its message."""
+    if isinstance(failure, apsw.Error):
+        code = getattr(failure, "extendedresult", None)
+        name = apsw.mapping_extended_result_codes.get(code) if code is not None else None
+        return str(name or type(failure).__name__)
+    return type(failure).__name__
+
+
+def _interrupted_call(call: ModelCall) -> ModelCall:
+    return msgspec.structs.replace(
+        call,
+        # The answer, if one had begun, broke off with the process; nothing says how far it was.
+        stream_state="cut",
+        error_code=GatewayInterrupted.code,
+        revision=call.revision + 1,
+    )
+
+
+def _interrupted_turn(turn: TurnAudit, call_count: int) -> TurnAudit:
+    return msgspec.structs.replace(
+        turn,
+        outcome="failure",
+        failure_type=GatewayInterrupted.failure_type,
+        error_code=GatewayInterrupted.code,
+        model_call_count=call_count if turn.model_call_count is None else turn.model_call_count,
+        revision=turn.revision + 1,
+    )

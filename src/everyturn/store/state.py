@@ -1,0 +1,105 @@
+"""What the writing side of the SQLite store remembers between commits.
+
+All of it can be forgotten: what is not here is looked up. It is changed only after a commit, by
+what that commit held, so nothing is remembered that is not stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import apsw
+
+from everyturn.audit.records import ModelCall, Record, TurnAudit, is_open
+from everyturn.store.lookup import CONTENTS, TURNS, Lookup
+
+_LIVE_MAX: Final = 65_536
+_SETTLED_MAX: Final = 2_048
+_SETTLED_CHARS_MAX: Final = 8_192
+_NODES_MAX: Final = 16_384
+
+
+@dataclass(slots=True)
+class Stored:
+    """The stored row of a turn or a call that may get a later revision soon."""
+
+    key: int
+    """Its row's key; a turn's is its turn key."""
+    record: TurnAudit | ModelCall
+    older: bytes | None
+    references: tuple[int | None, ...]
+
+
+class Memory:
+    """Keys and rows that the next groups are likely to need."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self.turns = Lookup(db, TURNS)
+        self.contents = Lookup(db, CONTENTS)
+        self._live: dict[str, Stored] = {}
+        self._settled: dict[str, Stored] = {}
+        self._nodes: dict[int, None] = {}
+
+    def stored(self, record_id: str) -> Stored | None:
+        """The row of a turn or call, if it is remembered; None says nothing."""
+        return self._live.get(record_id) or self._settled.get(record_id)
+
+    def knows_node(self, node: int) -> bool:
+        """Whether a prefix node is known to be stored; False says nothing."""
+        return node in self._nodes
+
+    def keep_node(self, node: int) -> None:
+        """Take up a prefix node that is stored."""
+        if len(self._nodes) >= _NODES_MAX:
+            _drop_oldest(self._nodes, _NODES_MAX // 8)
+        self._nodes[node] = None
+
+    def keep_row(self, stored: Stored) -> None:
+        """Take up a row that was committed.
+
+        Open rows are kept for their closing. Of the closed ones only turns of modest size are:
+        each further call that joins a turn closes it again.
+        """
+        record = stored.record
+        record_id = record.turn_id if isinstance(record, TurnAudit) else record.model_call_id
+        if is_open(record):
+            if len(self._live) >= _LIVE_MAX:
+                _drop_oldest(self._live, _LIVE_MAX // 8)
+            self._live[record_id] = stored
+            return
+        self._live.pop(record_id, None)
+        self._settled.pop(record_id, None)
+        if isinstance(record, TurnAudit) and _chars(record) <= _SETTLED_CHARS_MAX:
+            if len(self._settled) >= _SETTLED_MAX:
+                _drop_oldest(self._settled, _SETTLED_MAX // 8)
+            self._settled[record_id] = stored
+
+    def forget(self) -> None:
+        """Start again from what the files say."""
+        self._live.clear()
+        self._settled.clear()
+        self._nodes.clear()
+        self.turns.load()
+        self.contents.load()
+
+
+def _chars(record: TurnAudit) -> int:
+    return len(record.user_text or "") + len(record.assistant_text or "")
+
+
+def _drop_oldest(entries: dict[str, Stored] | dict[int, None], count: int) -> None:
+    for key in list(islice(entries, count)):
+        del entries[key]  # type: ignore[arg-type]  # the key came from this very dict
+
+
+def record_id(record: Record) -> str:
+    """The id under which a record is stored."""
+    match record:
+        case TurnAudit():
+            return record.turn_id
+        case ModelCall():
+            return record.model_call_id
+        case _:
+            return record.access_id
