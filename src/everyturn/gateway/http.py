@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
+from everyturn.audit.trace import TraceContext
 from everyturn.errors import CallerFault, Failure, RequestTooLarge
 from everyturn.wire.reader import write
 
@@ -49,6 +50,10 @@ CLIENT_TYPES: Final[tuple[tuple[str, str], ...]] = (
 """Part of a user agent, in lower case → `client_type`; the first that fits. Others are `other`."""
 
 
+NO_TRACE: Final = TraceContext(trace_id="0" * 32, span_id="0" * 16)
+"""Stands in an exchange until its trace is known."""
+
+
 class ClientGone(Exception):
     """The client closed its connection before its request was complete."""
 
@@ -61,6 +66,7 @@ class Exchange:
         "_send",
         "_watch",
         "error_code",
+        "has_record",
         "headers",
         "is_started",
         "method",
@@ -71,17 +77,17 @@ class Exchange:
         "received_bytes",
         "request_id",
         "route",
+        "scope",
         "sent_bytes",
-        "span_id",
         "started_at",
         "started_us",
         "status",
-        "trace_id",
-        "tracestate",
+        "trace",
         "turn_id",
     )
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scope = scope
         self._receive = receive
         self._send = send
         self._watch: DisconnectWatch | None = None
@@ -100,15 +106,26 @@ class Exchange:
         self.principal: str | None = None
         self.turn_id: str | None = None
         self.request_id = ""
-        self.trace_id = ""
-        self.span_id = ""
+        self.trace = NO_TRACE
+        """The trace, seen from this request's own span."""
         self.parent_span_id: str | None = None
-        self.tracestate: str | None = None
+        self.has_record = False
+        """Whether the turn's own commits hold the access record."""
 
     def header(self, name: bytes) -> str | None:
         """A request header as text; None if absent. Bytes that are not ASCII are escaped."""
         value = self.headers.get(name)
         return None if value is None else value.decode("ascii", "backslashreplace")
+
+    def all(self, name: bytes) -> list[str]:
+        """Every value of a request header, in the order received."""
+        if name not in self.headers:
+            return []
+        return [
+            value.decode("ascii", "backslashreplace")
+            for key, value in self.scope["headers"]
+            if key == name
+        ]
 
     @property
     def client_type(self) -> str:
@@ -152,7 +169,7 @@ class Exchange:
         head = [
             (b"content-type", content_type),
             (b"x-request-id", self.request_id.encode("ascii")),
-            (b"traceparent", f"00-{self.trace_id}-{self.span_id}-01".encode("ascii")),
+            (b"traceparent", self.trace.traceparent.encode("ascii")),
         ]
         if self.turn_id is not None:
             head.append((b"x-everyturn-turn-id", self.turn_id.encode("ascii")))

@@ -1,0 +1,5 @@
+"""`python -m everyturn`."""
+
+from everyturn.cli.main import main
+
+main()

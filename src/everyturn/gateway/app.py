@@ -1,0 +1,195 @@
+"""The gateway as an ASGI application: routes, guards, headers, and one access record a request.
+
+`build` is the entry point that takes a Config; everything below it gets plain values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from everyturn import ids
+from everyturn.audit.trace import TraceContext, parse_trace
+from everyturn.config import Config
+from everyturn.errors import EndpointNotFound, Failure, InternalError
+from everyturn.gateway.chat import ChatService
+from everyturn.gateway.guard import check_host, check_origin
+from everyturn.gateway.http import (
+    ClientGone,
+    Exchange,
+    Receive,
+    Scope,
+    Send,
+    failure_body,
+    failure_headers,
+)
+from everyturn.gateway.log import Log
+from everyturn.gateway.models import Model, Models
+from everyturn.gateway.records import Recording
+from everyturn.transport.base import Timeouts, Transport
+from everyturn.transport.direct import DirectTransport
+from everyturn.wire.reader import write
+
+Handler = Callable[[Exchange], Awaitable[None]]
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+_PROBES: Final = ("/healthz", "/readyz")
+
+
+class App:
+    """The ASGI application."""
+
+    def __init__(self, models: Models, chat: ChatService, recording: Recording, log: Log) -> None:
+        self._models = models
+        self._recording = recording
+        self._log = log
+        self.chat = chat
+        self.probes = 0
+        """Health probes answered; they are counted and not recorded."""
+        self._routes: dict[tuple[str, str], Handler] = {
+            ("POST", "/v1/chat/completions"): chat.answer,
+            ("GET", "/v1/models"): self._list_models,
+            ("GET", "/healthz"): self._alive,
+            ("GET", "/readyz"): self._ready,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request. Other ASGI scopes than HTTP are not served."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send)
+        _identify(exchange)
+        try:
+            await self._answer(exchange)
+        except ClientGone:
+            pass  # Nobody is left to answer; the access record has no status.
+        except Failure as failure:
+            await _refuse(exchange, failure)
+        except Exception as bug:  # noqa: BLE001 - the client gets a typed answer, the log the places
+            self._log.bug("request.failed", bug, request_id=exchange.request_id)
+            if not exchange.is_started:
+                await _refuse(exchange, InternalError("the gateway failed in this request"))
+        finally:
+            await self._note(exchange)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        host = exchange.header(b"host")
+        handler = self._route(exchange)
+        check_host(host)
+        check_origin(exchange.header(b"origin"), host)
+        if handler is None:
+            raise EndpointNotFound("this gateway does not serve that path and method")
+        await handler(exchange)
+
+    def _route(self, exchange: Exchange) -> Handler | None:
+        handler = self._routes.get((exchange.method, exchange.path))
+        if handler is not None:
+            exchange.route = exchange.path
+            return handler
+        if exchange.method == "GET":
+            for prefix, template, prefixed in (
+                ("/v1/models/", "/v1/models/{id}", self._one_model),
+                ("/v1/turns/", "/v1/turns/{turn_id}", self._one_turn),
+            ):
+                if exchange.path.startswith(prefix):
+                    exchange.route = template
+                    return prefixed
+        return None
+
+    async def _note(self, exchange: Exchange) -> None:
+        """The access record of a request that no turn's own commit has recorded."""
+        if exchange.route in _PROBES:
+            self.probes += 1
+            return
+        await self._recording.access(exchange)
+
+    async def _list_models(self, exchange: Exchange) -> None:
+        await exchange.answer(200, write(self._models.listing()))
+
+    async def _one_model(self, exchange: Exchange) -> None:
+        name = exchange.path.removeprefix("/v1/models/")
+        await exchange.answer(200, write(self._models.item(name)))
+
+    async def _one_turn(self, exchange: Exchange) -> None:
+        turn_id = exchange.path.removeprefix("/v1/turns/")
+        found = await asyncio.to_thread(self._recording.read_turn, turn_id)
+        if found is None:
+            raise EndpointNotFound(
+                "no such turn is recorded here",
+                param="turn_id",
+                hint="Check the turn id; `everyturn turns` lists the recent ones.",
+            )
+        await exchange.answer(200, write(found))
+
+    async def _alive(self, exchange: Exchange) -> None:
+        await exchange.answer(200, b'{"status":"alive"}')
+
+    async def _ready(self, exchange: Exchange) -> None:
+        is_stopping = self.chat.is_stopping
+        is_writable = self._recording.is_healthy
+        state = "stopping" if is_stopping else "ready" if is_writable else "store_unwritable"
+        body = {
+            "status": state,
+            "open_turns": self.chat.open_turns,
+            "unrecorded_turns": self._recording.unrecorded_turns,
+        }
+        await exchange.answer(200 if state == "ready" else 503, write(body))
+
+
+def _identify(exchange: Exchange) -> None:
+    """Adopt the client's trace and request id where they are valid, else make them."""
+    parents = exchange.all(b"traceparent")
+    parent = parse_trace(parents, exchange.all(b"tracestate")) if parents else None
+    span_id = ids.span_id(random.getrandbits(64))
+    if parent is not None:
+        exchange.parent_span_id = parent.span_id
+        exchange.trace = parent.child(span_id)
+    else:
+        trace_id = ids.trace_id(random.getrandbits(128))
+        exchange.trace = TraceContext(trace_id=trace_id, span_id=span_id)
+    wanted = exchange.header(b"x-request-id")
+    if wanted is not None and _REQUEST_ID.fullmatch(wanted):
+        exchange.request_id = wanted
+    else:
+        exchange.request_id = ids.record_id("req", random.getrandbits(128))
+
+
+async def _refuse(exchange: Exchange, failure: Failure) -> None:
+    exchange.error_code = failure.code
+    if exchange.turn_id is None:
+        # Every answer has a turn id to quote, also one that no turn came of.
+        exchange.turn_id = ids.generate_turn_id()
+    await exchange.answer(failure.status, failure_body(failure), extra=failure_headers(failure))
+
+
+def build(
+    config: Config, environment: Mapping[str, str], recording: Recording, log: Log
+) -> tuple[App, Transport]:
+    """The application of a configuration, and the transport it must be closed with."""
+    transport = DirectTransport(proxy_env=environment)
+    models = Models(
+        {
+            model.target.name: Model(
+                target=model.target, api_key=model.api_key, timeouts=Timeouts(**model.timeouts)
+            )
+            for model in config.models
+        },
+        since=datetime.now(UTC),
+    )
+    chat = ChatService(
+        models,
+        transport,
+        recording,
+        config.limits,
+        log,
+        request_bytes_max=config.request_bytes_max,
+        open_turns_max=config.open_turns_max,
+    )
+    return App(models, chat, recording, log), transport

@@ -1,0 +1,229 @@
+"""`POST /v1/chat/completions`: one turn with one call, from the client's bytes to the last byte.
+
+The order is the product's promise: the rows of the turn and the call are durable before the
+provider is asked, and the end of the answer leaves after the closed rows are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+
+from everyturn import __version__, ids
+from everyturn.errors import (
+    AuditUnavailable,
+    Failure,
+    GatewayStopping,
+    InternalError,
+    InvalidValue,
+    RateLimited,
+)
+from everyturn.gateway.call import Call, CallPlan, CallResult
+from everyturn.gateway.guard import check_content_type, host_of, is_loopback
+from everyturn.gateway.http import (
+    SSE_TYPE,
+    Exchange,
+    failure_body,
+    failure_frame,
+    failure_headers,
+)
+from everyturn.gateway.log import Log
+from everyturn.gateway.models import Models
+from everyturn.gateway.records import Recording
+from everyturn.transport.base import Transport
+from everyturn.wire.dialects.openai_chat import Encoded, encode
+from everyturn.wire.limits import Limits
+from everyturn.wire.request import ChatRequest, parse_chat_request
+
+_AGENT = ("user-agent", f"everyturn/{__version__}")
+
+
+class ChatService:
+    """Answers chat completions; knows how many turns are open and when to stop taking new ones."""
+
+    def __init__(
+        self,
+        models: Models,
+        transport: Transport,
+        recording: Recording,
+        limits: Limits,
+        log: Log,
+        *,
+        request_bytes_max: int,
+        open_turns_max: int,
+    ) -> None:
+        self._models = models
+        self._transport = transport
+        self._recording = recording
+        self._limits = limits
+        self._log = log
+        self._request_bytes_max = request_bytes_max
+        self._open_turns_max = open_turns_max
+        self._open: set[asyncio.Task[object]] = set()
+        self._is_cut_off = False
+        self.is_stopping = False
+
+    @property
+    def open_turns(self) -> int:
+        """Turns under way."""
+        return len(self._open)
+
+    def cut_off(self) -> None:
+        """End every open turn now, as an error to its client and complete in the record."""
+        self._is_cut_off = True
+        for task in self._open:
+            task.cancel()
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Serve one request. Failures before the turn began are raised; later ones are answered."""
+        check_content_type(exchange.header(b"content-type"))
+        if self.is_stopping:
+            raise GatewayStopping("the gateway is shutting down", retry_after_ms=1000)
+        if len(self._open) >= self._open_turns_max:
+            raise RateLimited(
+                f"the gateway has its most open turns: {self._open_turns_max}", retry_after_ms=1000
+            )
+        exchange.turn_id = _turn_id(exchange)
+        task = asyncio.current_task()
+        assert task is not None  # The server runs each request in a task.
+        self._open.add(task)
+        try:
+            await self._turn(exchange)
+        finally:
+            self._open.discard(task)
+
+    async def _turn(self, exchange: Exchange) -> None:
+        record = self._recording.turn(exchange)
+        request: ChatRequest | None = None
+        call_span = ids.span_id(random.getrandbits(64))
+        try:
+            request = parse_chat_request(
+                await exchange.body(self._request_bytes_max), bytes_max=self._request_bytes_max
+            )
+            model = self._models.get(request.model)
+            encoded = encode(request, model.target, api_key=model.api_key)
+            await record.open(request, model, encoded, call_span)
+        except Failure as failure:
+            await record.refuse(failure, request)
+            raise
+        headers = _further_headers(exchange, encoded, model.target.forward_headers, call_span)
+        plan = CallPlan(
+            request=request,
+            target=model.target,
+            encoded=encoded,
+            timeouts=model.timeouts,
+            limits=self._limits,
+            headers=headers,
+        )
+        call = Call(plan, self._transport, exchange)
+        result = await self._run(exchange, call)
+        try:
+            await record.close(result)
+        except AuditUnavailable as failure:
+            result.failure = failure
+        await _end(exchange, result, call)
+        await call.drain()
+
+    async def _run(self, exchange: Exchange, call: Call) -> CallResult:
+        """Run the call while the client is there, and answer whatever ends it."""
+        watch = exchange.watch_client()
+        try:
+            result = await call.run()
+        except asyncio.CancelledError:
+            return self._cancelled(exchange, call)
+        except Exception as bug:  # noqa: BLE001 - a defect must not leave a turn open
+            self._log.bug("call.failed", bug, request_id=exchange.request_id)
+            return call.broken_off(InternalError("the gateway failed in this call"))
+        finally:
+            watch.stop()
+        if watch.is_gone:
+            await _absorb_cancellation()
+        return result
+
+    def _cancelled(self, exchange: Exchange, call: Call) -> CallResult:
+        task = asyncio.current_task()
+        assert task is not None
+        if exchange.is_client_gone:
+            task.uncancel()
+            return call.broken_off(None)
+        if self._is_cut_off:
+            task.uncancel()
+            return call.broken_off(GatewayStopping("the gateway shut down before the answer ended"))
+        raise asyncio.CancelledError
+
+
+async def _absorb_cancellation() -> None:
+    """Take the cancellation of a watch that fired while the call ended by itself."""
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+
+
+async def _end(exchange: Exchange, result: CallResult, call: Call) -> None:
+    """Send what the client is still owed. After this the answer is over."""
+    if result.stream_state == "cancelled" and result.failure is None:
+        return  # The client has left.
+    failure = result.failure
+    if failure is None and not result.is_stream:
+        await exchange.answer(200, result.final, extra=call.head_headers())
+        return
+    if failure is not None and not exchange.is_started and not result.tail:
+        exchange.error_code = failure.code
+        headers = call.head_headers()
+        if not any(name == b"retry-after" for name, _ in headers):
+            headers += failure_headers(failure)
+        await exchange.answer(failure.status, failure_body(failure), extra=headers)
+        return
+    if failure is not None:
+        exchange.error_code = failure.code
+    if not exchange.is_started:
+        await exchange.start(200, SSE_TYPE, call.head_headers())
+    end = result.final if failure is None else failure_frame(failure)
+    await exchange.write(result.tail + end, is_last=True)
+
+
+def _turn_id(exchange: Exchange) -> str:
+    """The turn the client wants to join, or a new one. Raises InvalidValue."""
+    wanted = exchange.header(b"x-everyturn-turn-id")
+    if wanted is None:
+        return ids.generate_turn_id()
+    if not ids.is_turn_id(wanted):
+        raise InvalidValue(
+            "the header is no UUID version 4 in lower case",
+            param="x-everyturn-turn-id",
+            hint="Leave the header out, or send the turn id as it was received.",
+        )
+    return wanted
+
+
+def _further_headers(
+    exchange: Exchange, encoded: Encoded, forward: tuple[str, ...], call_span: str
+) -> tuple[tuple[str, str], ...]:
+    """What else the provider is told: the trace, where it is the operator's own server or the
+    operator says so, and the client headers that the operator forwards."""
+    headers = [_AGENT]
+    is_own = is_loopback(host_of(encoded.origin.partition("://")[2]))
+    if is_own or "traceparent" in forward:
+        trace = exchange.trace.child(call_span)
+        headers.append(("traceparent", trace.traceparent))
+        headers.append(("x-request-id", exchange.request_id))
+        if trace.tracestate is not None:
+            headers.append(("tracestate", trace.tracestate))
+    return (*headers, *_forwarded(exchange.headers, forward))
+
+
+def _forwarded(
+    headers: Mapping[bytes, bytes], forward: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    if not forward:
+        return ()
+    return tuple(
+        (name, value.decode("latin-1"))
+        for name in forward
+        if name not in ("traceparent", "tracestate")
+        and (value := headers.get(name.encode("ascii", "ignore"))) is not None
+    )

@@ -1,0 +1,72 @@
+"""Log lines: one JSON object an event on stderr, ids and counts only, never content.
+
+Fields come from a closed set, so that no one can log a prompt, a header or a URL by mistake; an
+exception is told by its type and the places it passed, not by its text, which may hold anything.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import BinaryIO, Final
+
+import msgspec
+
+FIELDS: Final = frozenset(
+    {
+        "turn_id",
+        "model_call_id",
+        "request_id",
+        "trace_id",
+        "reasoning_chars",
+        "status_code",
+        "error_code",
+        "outcome",
+        "duration_ms",
+        "count",
+        "host",
+        "port",
+        "models",
+        "data",
+        "exception",
+        "places",
+        "reason",
+        "version",
+    }
+)
+"""All names a log line may have beside `timestamp` and `event`."""
+
+Value = str | int | float | None | list[str]
+
+
+class Log:
+    """Writes log lines; `is_on = False` writes none."""
+
+    def __init__(self, *, is_on: bool = True, out: BinaryIO | None = None) -> None:
+        self._is_on = is_on
+        self._out = out if out is not None else sys.stderr.buffer
+        self.lines_lost = 0
+        """Lines that could not be written; nothing else can be done about a closed stderr."""
+
+    def __call__(self, event: str, **fields: Value) -> None:
+        """Write one line. Raises ValueError for a field that is not in FIELDS."""
+        unknown = fields.keys() - FIELDS
+        if unknown:
+            raise ValueError(f"not a field of a log line: {', '.join(sorted(unknown))}")
+        if not self._is_on:
+            return
+        now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = msgspec.json.encode({"timestamp": now, "event": event, **fields})
+        try:
+            self._out.write(line + b"\n")
+            self._out.flush()
+        except (OSError, ValueError):
+            self.lines_lost += 1
+
+    def bug(self, event: str, bug: BaseException, **fields: Value) -> None:
+        """Write one line about an unexpected exception: its type and where it passed."""
+        places = [
+            f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(bug.__traceback__)
+        ]
+        self(event, exception=type(bug).__name__, places=places[-8:], **fields)
