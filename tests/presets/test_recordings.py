@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 
 from everyturn.presets.load import load_preset, preset_names
-from everyturn.wire.preset import Preset
-from everyturn.wire.request import CHAT_PARAMETERS
+from everyturn.wire.dialects.openai_chat import encode
+from everyturn.wire.preset import Preset, target_of
+from everyturn.wire.request import CHAT_PARAMETERS, parse_chat_request
 
 FINISHES = {"stop", "length", "tool_calls", "content_filter", "function_call"}
 """The finish values of Chat Completions. Null and empty ones say nothing."""
@@ -189,3 +191,25 @@ def test_cited_recordings_exist(recordings_folder: Path, name: str) -> None:
         if not all(any(map(pattern.fullmatch, sources)) for pattern in patterns):
             missing.append(key)
     assert not missing
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_request_is_sent_on_as_documented(recordings_folder: Path, name: str) -> None:
+    """A recorded request reaches the provider as it was, but for what the preset documents."""
+    preset = load_preset(name)
+    documented = {*preset.adds, "stream_options"}
+    if preset.controls.clamps:
+        documented.add("reasoning_effort")
+
+    changed = set()
+    for recording in recordings(recordings_folder, name):
+        body = recording["request"]
+        if body is None:
+            continue
+        target = replace(
+            target_of(preset, name=body["model"], base_url="http://127.0.0.1:9/v1"),
+            allow=(OPERATORS_KEY,),
+        )
+        sent = encode(parse_chat_request(json.dumps(body).encode()), target, api_key=None).sent
+        changed |= {key for key in body.keys() | sent.keys() if body.get(key) != sent.get(key)}
+    assert changed - documented <= {"messages"}
