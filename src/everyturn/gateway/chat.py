@@ -62,12 +62,24 @@ class ChatService:
         self._open_turns_max = open_turns_max
         self._open: set[asyncio.Task[object]] = set()
         self._is_cut_off = False
+        self._is_idle: asyncio.Event | None = None
         self.is_stopping = False
 
     @property
     def open_turns(self) -> int:
         """Turns under way."""
         return len(self._open)
+
+    async def idle(self, seconds: float, hurry: asyncio.Event) -> bool:
+        """Wait until no turn is open, at most `seconds`, or until `hurry` is set; whether none is."""
+        if not self._open:
+            return True
+        self._is_idle = asyncio.Event()
+        waits = [asyncio.create_task(event.wait()) for event in (self._is_idle, hurry)]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        return not self._open
 
     def cut_off(self) -> None:
         """End every open turn now, as an error to its client and complete in the record."""
@@ -92,6 +104,8 @@ class ChatService:
             await self._turn(exchange)
         finally:
             self._open.discard(task)
+            if self._is_idle is not None and not self._open:
+                self._is_idle.set()
 
     async def _turn(self, exchange: Exchange) -> None:
         record = self._recording.turn(exchange)

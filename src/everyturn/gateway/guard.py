@@ -9,10 +9,12 @@ another site cannot say without being asked first (CORS preflight).
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 from everyturn.errors import InvalidValue, NotPermitted
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a host name or address, without port and brackets, means this machine."""
     name = host.rstrip(".").lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from everyturn.config import Config
@@ -34,5 +35,5 @@ class Recording:
     async def close(self) -> None: ...
 
 
-async def open_recording(config: Config, log: Log) -> Recording:
+async def open_recording(config: Config, environment: Mapping[str, str], log: Log) -> Recording:
     return Recording()

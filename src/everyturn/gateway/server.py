@@ -28,7 +28,6 @@ KEEP_ALIVE_S: Final = 75
 """Longer than common clients keep an idle connection, so that they close it and not we."""
 CUT_OFF_S: Final = 5.0
 """How long turns that were cut off at shutdown may take to be recorded and answered."""
-POLL_S: Final = 0.05
 
 
 class _Server(uvicorn.Server):
@@ -39,15 +38,56 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(config: Config, environment: Mapping[str, str]) -> None:
-    """Serve until a signal ends it.
+class Gateway:
+    """A gateway that listens. `start` gives one; `stop` drains and closes it."""
 
-    Raises OSError when the port cannot be had and AuditUnavailable when the store cannot be opened.
+    def __init__(
+        self,
+        app: App,
+        server: uvicorn.Server,
+        running: asyncio.Task[None],
+        address: tuple[str, int],
+        config: Config,
+        log: Log,
+    ) -> None:
+        self.app = app
+        self.host, self.port = address
+        self._server = server
+        self._running = running
+        self._config = config
+        self._log = log
+
+    async def wait(self) -> None:
+        """Wait until it has stopped; raises what made it stop, if that was not `stop`."""
+        await self._running
+
+    async def stop(self, hurry: asyncio.Event | None = None) -> None:
+        """Refuse new turns, give open ones their time, end what is left, then stop listening.
+
+        hurry: when it is set, open turns get no more time.
+        """
+        chat = self.app.chat
+        chat.is_stopping = True
+        self._log("gateway.stopping", count=chat.open_turns)
+        grace_s = self._config.shutdown_grace_ms / 1000
+        if not await chat.idle(grace_s, hurry or asyncio.Event()):
+            self._log("gateway.cutting_off", count=chat.open_turns)
+            chat.cut_off()
+            await chat.idle(CUT_OFF_S, asyncio.Event())
+        self._server.should_exit = True
+        await self._running
+        self._log("gateway.stopped")
+
+
+async def start(config: Config, environment: Mapping[str, str], log: Log) -> Gateway:
+    """Open the store, listen and serve in the background.
+
+    Raises OSError when the port cannot be had, AuditUnavailable and ConfigError when the store
+    cannot be opened.
     """
-    log = Log(is_on=config.log == "json")
     listener = _listen(config.host, config.port)
     try:
-        recording = await open_recording(config, log)
+        recording = await open_recording(config, environment, log)
     except BaseException:
         listener.close()
         raise
@@ -67,6 +107,21 @@ async def serve(config: Config, environment: Mapping[str, str]) -> None:
             backlog=BACKLOG,
         )
     )
+
+    async def run() -> None:
+        warming = asyncio.create_task(asyncio.to_thread(warm_prices))
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            await warming
+            await transport.close()
+            await recording.close()
+
+    running = asyncio.create_task(run())
+    while not server.started and not running.done():
+        await asyncio.sleep(0.005)
+    if running.done():
+        await running
     host, port = listener.getsockname()[:2]
     log(
         "gateway.listening",
@@ -76,18 +131,29 @@ async def serve(config: Config, environment: Mapping[str, str]) -> None:
         data=str(config.data),
         version=__version__,
     )
-    warming = asyncio.create_task(asyncio.to_thread(warm_prices))
-    stopping = asyncio.create_task(_stop_on_signal(server, app, config, log))
-    try:
-        await server.serve(sockets=[listener])
-    finally:
-        stopping.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await stopping
-        await warming
-        await transport.close()
-        await recording.close()
-        log("gateway.stopped")
+    return Gateway(app, server, running, (str(host), port), config, log)
+
+
+async def serve(config: Config, environment: Mapping[str, str]) -> None:
+    """Serve until SIGTERM or SIGINT; a second signal hurries. Raises what `start` raises."""
+    asked, hurry = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        if asked.is_set():
+            hurry.set()
+        asked.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    gateway = await start(config, environment, Log(is_on=config.log == "json"))
+    stopping = asyncio.create_task(asked.wait())
+    ended = asyncio.create_task(gateway.wait())
+    await asyncio.wait((stopping, ended), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not ended.done():
+        await gateway.stop(hurry)
+    await ended
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -101,33 +167,3 @@ def _listen(host: str, port: int) -> socket.socket:
         raise
     listener.setblocking(False)
     return listener
-
-
-async def _stop_on_signal(server: uvicorn.Server, app: App, config: Config, log: Log) -> None:
-    """Wait for a signal, then let the open turns end, then the server. A second signal hurries."""
-    loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
-    hurried = asyncio.Event()
-
-    def on_signal() -> None:
-        if asked.is_set():
-            hurried.set()
-        asked.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, on_signal)
-    await asked.wait()
-    app.chat.is_stopping = True
-    log("gateway.stopping", count=app.chat.open_turns)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(config.shutdown_grace_ms / 1000):
-            while app.chat.open_turns and not hurried.is_set():
-                await asyncio.sleep(POLL_S)
-    if app.chat.open_turns:
-        log("gateway.cutting_off", count=app.chat.open_turns)
-        app.chat.cut_off()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CUT_OFF_S):
-                while app.chat.open_turns:
-                    await asyncio.sleep(POLL_S)
-    server.should_exit = True
