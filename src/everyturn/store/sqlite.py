@@ -23,6 +23,7 @@ from everyturn.store import careful, erasure
 from everyturn.store.base import RecordRefused, StoreFailure, StoreRefused
 from everyturn.store.batch import Batch
 from everyturn.store.folder import FolderLock, prepare
+from everyturn.store.keeper import LOG_PAGES_MAX, Keeper
 from everyturn.store.rows import CODECS
 from everyturn.store.state import Memory
 
@@ -64,9 +65,15 @@ class SqliteStore:
             migrate(self._db, self.folder)
             self._memory = Memory(self._db)
             self._row_keys = self._last_row_keys()
+            self._keeper = Keeper(self.path, syncs=durability == "process")
+            self._db.set_wal_hook(self._note_commit)
         except BaseException:
             self._lock.release()
             raise
+
+    def _note_commit(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        self._keeper.committed(pages)
+        return apsw.SQLITE_OK
 
     def _last_row_keys(self) -> dict[type[Record], int]:
         return {
@@ -144,12 +151,25 @@ class SqliteStore:
             raise StoreFailure(f"The store cannot be written: {_kind(failure)}.") from failure
 
     def tend(self) -> bool:
-        """Merge one slice of keys into an index; whether more is due. Raises StoreFailure."""
+        """Finish a checkpoint and merge a slice of keys into an index; whether more is due.
+
+        Raises StoreFailure.
+        """
         try:
+            if self._keeper.finish_due or self._keeper.pages > LOG_PAGES_MAX:
+                self._finish_checkpoint()
             more = self._memory.turns.merge_slice()
             return self._memory.contents.merge_slice() or more
         except apsw.Error as failure:
             raise StoreFailure(f"An index cannot be written: {_kind(failure)}.") from failure
+
+    def _finish_checkpoint(self) -> None:
+        self._keeper.finish_due = False
+        try:
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            # The keeper is at it again; it will ask once more.
+            return
 
     # ------------------------------------------------------------------- reading
 
@@ -224,6 +244,7 @@ class SqliteStore:
     def close(self) -> None:
         """Checkpoint, close the files and let go of the folder."""
         try:
+            self._keeper.stop()
             self._roll_back()
             self._db.close()
         finally:

@@ -1,0 +1,297 @@
+"""Group commit: many tasks append, one thread writes, and each task hears when its group is kept.
+
+The thread takes what is queued, commits it in one transaction and reports once for the whole batch;
+under load batches grow by themselves, at rest a group is a batch of one. Nothing is ever dropped:
+a full queue makes tasks wait and then refuses them, and what cannot be committed is reported to
+the task that brought it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from everyturn.audit.records import Group, ModelCall, TurnAudit
+from everyturn.errors import AuditUnavailable
+from everyturn.store.base import RecordRefused, Store, StoreFailure
+
+QUEUE_BYTES_MAX: Final = 64 << 20
+"""Text that may wait to be written; twice what one request may bring."""
+QUEUE_WAIT_SECONDS: Final = 10.0
+BATCH_GROUPS_MAX: Final = 256
+BATCH_BYTES_MAX: Final = 8 << 20
+PROBE_SECONDS: Final = 0.5
+"""Between two tries while the store cannot be written."""
+_ROW_BYTES: Final = 1_024
+"""What a row counts for beside its payloads."""
+
+
+@dataclass(slots=True)
+class WriterCounts:
+    """What the writer did since it started."""
+
+    groups_committed: int = 0
+    groups_refused: int = 0
+    """Their own content was at fault."""
+    groups_failed: int = 0
+    """The store could not be written, or the queue stayed full."""
+    batches: int = 0
+    store_failures: int = 0
+    """How often the store went from writable to not."""
+
+
+class _Waiting:
+    """A group in the queue."""
+
+    __slots__ = ("bytes", "failure", "future", "group")
+
+    def __init__(self, group: Group, size: int, future: asyncio.Future[None]) -> None:
+        self.group = group
+        self.bytes = size
+        self.future = future
+        self.failure: AuditUnavailable | None = None
+
+
+class GroupWriter:
+    """Appends groups from one event loop to a store that it owns from `start` to `close`."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        on_committed: Callable[[Group], None] | None = None,
+        queue_bytes_max: int = QUEUE_BYTES_MAX,
+        queue_wait_seconds: float = QUEUE_WAIT_SECONDS,
+    ) -> None:
+        """on_committed: called on the event loop for each group that was kept, before its task
+        goes on; this is where `ContentIndex.confirm` belongs."""
+        self._store = store
+        self._on_committed = on_committed
+        self._queue_bytes_max = queue_bytes_max
+        self._queue_wait_seconds = queue_wait_seconds
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._queued_bytes = 0
+        self._space: deque[asyncio.Future[None]] = deque()
+        self._is_closing = False
+        self._thread: threading.Thread | None = None
+        self._failure: StoreFailure | None = None
+        self.counts = WriterCounts()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the store could be written when it was last tried."""
+        return self._failure is None
+
+    @property
+    def queued_bytes(self) -> int:
+        """Text that waits to be written."""
+        return self._queued_bytes
+
+    def start(self) -> None:
+        """Begin to write; call it on the event loop that will append."""
+        assert self._thread is None, "a writer starts once"
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="everyturn-writer", daemon=True)
+        self._thread.start()
+
+    async def append(self, group: Group) -> None:
+        """Return when the group is kept as the store's durability says.
+
+        Raises AuditUnavailable when it is not: the store cannot be written (StoreFailure), the
+        queue stayed full, or the group itself is at fault (RecordRefused). A task that is
+        cancelled while it waits learns nothing: the group may be kept.
+        """
+        size = group_bytes(group)
+        if self._queued_bytes + size > self._queue_bytes_max:
+            await self._wait_for_space(size)
+        self._check_open()
+        waiting = _Waiting(group, size, self._loop.create_future())
+        self._queued_bytes += size
+        self._queue.put(waiting)
+        await waiting.future
+
+    async def close(self) -> None:
+        """Write what is queued, then close the store."""
+        self._is_closing = True
+        if self._thread is None:
+            self._store.close()
+            return
+        self._queue.put(None)
+        await self._ended
+        self._thread.join()
+
+    def _check_open(self) -> None:
+        if self._is_closing or self._thread is None:
+            self.counts.groups_failed += 1
+            raise AuditUnavailable("The record writer is closed.")
+        if self._failure is not None:
+            self.counts.groups_failed += 1
+            raise StoreFailure(self._failure.message)
+
+    async def _wait_for_space(self, size: int) -> None:
+        """Wait until the queue has room for `size` bytes; a group larger than all waits for none.
+
+        Raises AuditUnavailable when that takes too long.
+        """
+        try:
+            async with asyncio.timeout(self._queue_wait_seconds):
+                while self._queued_bytes and self._queued_bytes + size > self._queue_bytes_max:
+                    turnstile: asyncio.Future[None] = self._loop.create_future()
+                    self._space.append(turnstile)
+                    await turnstile
+        except TimeoutError:
+            self.counts.groups_failed += 1
+            raise AuditUnavailable("The queue of records stayed full.") from None
+
+    def _settle(self, batch: Sequence[_Waiting], has_ended: bool) -> None:
+        """Tell the tasks of a batch how it went; on the event loop."""
+        for waiting in batch:
+            self._queued_bytes -= waiting.bytes
+            if waiting.failure is None and self._on_committed is not None:
+                self._on_committed(waiting.group)
+            if waiting.future.done():
+                continue
+            if waiting.failure is None:
+                waiting.future.set_result(None)
+            else:
+                waiting.future.set_exception(waiting.failure)
+        while self._space:
+            turnstile = self._space.popleft()
+            if not turnstile.done():
+                turnstile.set_result(None)
+        if has_ended and not self._ended.done():
+            self._ended.set_result(None)
+
+    # ---------------------------------------------------------- the writer's thread
+
+    def _run(self) -> None:
+        is_last = False
+        has_upkeep = False
+        try:
+            while not is_last:
+                batch, is_last = self._take(has_upkeep)
+                if batch:
+                    self._commit(batch)
+                    self._report(batch)
+                has_upkeep = self._tend()
+        finally:
+            self._end()
+
+    def _take(self, has_upkeep: bool) -> tuple[list[_Waiting], bool]:
+        """What is queued, up to a batch; waits for the first. True with it: nothing comes after."""
+        batch: list[_Waiting] = []
+        size = 0
+        try:
+            if has_upkeep:
+                first = self._queue.get_nowait()
+            else:
+                first = self._queue.get(timeout=None if self.healthy else PROBE_SECONDS)
+            while True:
+                if first is None:
+                    return batch, True
+                batch.append(first)
+                size += first.bytes
+                if len(batch) >= BATCH_GROUPS_MAX or size >= BATCH_BYTES_MAX:
+                    return batch, False
+                first = self._queue.get_nowait()
+        except queue.Empty:
+            return batch, False
+
+    def _commit(self, batch: list[_Waiting]) -> None:
+        """Commit a batch; where that fails, its groups one by one. Failures stand in the items."""
+        if self._failure is not None:
+            self._fail(batch, self._failure)
+            return
+        self.counts.batches += 1
+        try:
+            self._store.append([waiting.group for waiting in batch])
+        except StoreFailure as failure:
+            self._fail(batch, failure)
+            return
+        except Exception:  # noqa: BLE001 (whatever one group did must not cost the others)
+            self._commit_each(batch)
+            return
+        self.counts.groups_committed += len(batch)
+
+    def _commit_each(self, batch: list[_Waiting]) -> None:
+        for at, waiting in enumerate(batch):
+            try:
+                self._store.append([waiting.group])
+            except StoreFailure as failure:
+                self._fail(batch[at:], failure)
+                return
+            except RecordRefused as refused:
+                self.counts.groups_refused += 1
+                waiting.failure = refused
+            except Exception as fault:  # noqa: BLE001 (a defect; the task that brought it hears)
+                self.counts.groups_refused += 1
+                waiting.failure = RecordRefused(
+                    f"A record cannot be stored: {type(fault).__name__}."
+                )
+                waiting.failure.__cause__ = fault
+            else:
+                self.counts.groups_committed += 1
+
+    def _fail(self, batch: list[_Waiting], failure: StoreFailure) -> None:
+        if self._failure is None:
+            self.counts.store_failures += 1
+        self._failure = failure
+        self.counts.groups_failed += len(batch)
+        for waiting in batch:
+            # One exception each: tasks add their own tracebacks to what they raise.
+            waiting.failure = StoreFailure(failure.message)
+
+    def _report(self, batch: list[_Waiting], *, has_ended: bool = False) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._settle, batch, has_ended)
+        except RuntimeError:
+            # The loop is closed: no task is left to hear it.
+            return
+
+    def _tend(self) -> bool:
+        """Try a store that failed again, or do a little upkeep; whether more is left to do now."""
+        try:
+            if self._failure is not None:
+                self._store.probe()
+                self._failure = None
+            return self._store.tend()
+        except StoreFailure as failure:
+            if self._failure is None:
+                self.counts.store_failures += 1
+            self._failure = failure
+            return False
+
+    def _end(self) -> None:
+        self._is_closing = True
+        left: list[_Waiting] = []
+        try:
+            while True:
+                waiting = self._queue.get_nowait()
+                if waiting is not None:
+                    waiting.failure = AuditUnavailable("The record writer is closed.")
+                    left.append(waiting)
+        except queue.Empty:
+            pass
+        try:
+            self._store.close()
+        finally:
+            self._report(left, has_ended=True)
+
+
+def group_bytes(group: Group) -> int:
+    """What a group counts for in the queue: its payloads in characters, and a sum for its rows."""
+    size = _ROW_BYTES * len(group.records)
+    for content in group.contents:
+        size += len(content.text)
+    for record in group.records:
+        if isinstance(record, ModelCall):
+            size += len(record.response_json or "") + len(record.parameters_json or "")
+        elif isinstance(record, TurnAudit):
+            size += len(record.user_text or "") + len(record.assistant_text or "")
+    return size
