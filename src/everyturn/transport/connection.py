@@ -151,6 +151,8 @@ class Connection(asyncio.Protocol):
         be many callbacks away from telling us, and a request is never sent twice, so it is worth
         one system call to look.
         """
+        if self._transport is not None and self._transport.is_closing():
+            return False
         return self._poll is None or not self._poll(0)
 
     def start(
@@ -162,14 +164,16 @@ class Connection(asyncio.Protocol):
         Raises UpstreamUnreachable if the connection was lost since its owner handed it out.
         """
         assert self._response is None, "one call at a time"
-        if self._is_lost or self._transport is None:
+        transport = self._transport
+        if self._is_lost or transport is None or transport.is_closing():
+            self.drop()
             raise self._unreachable("was lost before the request was sent")
         self._prepare()
         response = self._response = DirectResponse(self, timeouts, total_at)
         if len(body) <= ONE_WRITE_BYTES_MAX:
-            self._transport.write(head + body)
+            transport.write(head + body)
         else:
-            self._transport.writelines((head, body))
+            transport.writelines((head, body))
         response.waiter = self.wait(response, "first_byte_ms", timeouts.first_byte_ms)
         return response
 
@@ -189,7 +193,7 @@ class Connection(asyncio.Protocol):
     def resume(self) -> None:
         """Read the socket again."""
         self.is_paused = False
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def drop(self) -> None:

@@ -167,7 +167,8 @@ def unreachable(error: OSError, peer: str) -> UpstreamUnreachable:
         what = f"the certificate of the {peer} is not valid: {reason}"
         hint = "Name the certificate authority to trust in `SSL_CERT_FILE`, or correct the URL."
     elif isinstance(error, ssl.SSLError):
-        what = f"TLS with the {peer} failed: {error.reason or 'no reason given'}"
+        reason = getattr(error, "reason", None) or "no reason given"
+        what = f"TLS with the {peer} failed: {reason}"
     elif isinstance(error, socket.gaierror):
         what = f"the name of the {peer} could not be resolved"
     else:

@@ -176,7 +176,7 @@ class DirectTransport:
                 finally:
                     self._dials.discard(limit)
         except TimeoutError:
-            connection.drop()
+            pool.abandon(connection)
             if self._is_closed:
                 raise closed() from None
             name, milliseconds = "connect_ms", timeouts.connect_ms
@@ -186,7 +186,7 @@ class DirectTransport:
                 f"No connection to the provider was made in time; `{name}` is: {milliseconds}"
             ) from None
         except BaseException:
-            connection.drop()
+            pool.abandon(connection)
             raise
         return connection
 

@@ -123,7 +123,7 @@ class OriginPool:
         Raises UpstreamTimeout at `total_at`, and UpstreamUnreachable when the pool is closed.
         """
         is_first = False
-        while not self._is_closed:
+        while self._is_open():
             wait = PoolWait(self._loop.create_future(), total_at, total_ms)
             if is_first:
                 self._waits.appendleft(wait)
@@ -141,6 +141,9 @@ class OriginPool:
             if wait.failure is not None:
                 self._discard(wait)
                 raise wait.failure
+            if not self._is_open():
+                self._give_back(wait)
+                break
             connection = wait.connection
             if connection is None or not connection.is_lost:
                 return connection
@@ -149,6 +152,9 @@ class OriginPool:
                 return None
             is_first = True
         raise closed()
+
+    def _is_open(self) -> bool:
+        return not self._is_closed
 
     def _discard(self, wait: PoolWait) -> None:
         if wait in self._waits:
@@ -178,6 +184,15 @@ class OriginPool:
         From here on it gives the room back itself, with `forget`.
         """
         self._live.add(connection)
+
+    def abandon(self, connection: Connection) -> None:
+        """Making `connection` failed or was given up.
+
+        uvloop then closes the socket without a word to the protocol, even where it had told it
+        that the connection was made.
+        """
+        connection.drop()
+        self.gone(connection)
 
     def release(self, connection: Connection, keep_alive_s: float) -> None:
         """A call on `connection` is over and another may use it (`Owner`)."""
