@@ -33,7 +33,7 @@ WHOLE: list[tuple[str, int, str]] = [
     ("reset-before", 502, "upstream_unreachable"),
     ("reset-head", 502, "upstream_unreachable"),
     ("reset-in", 502, "upstream_stream_incomplete"),
-    ("short-length", 502, "upstream_stream_incomplete"),
+    ("short-length", 502, "translation_error"),
     ("bad-chunk", 502, "translation_error"),
     ("endless-head", 502, "upstream_too_large"),
     ("not-http", 502, "translation_error"),
@@ -48,7 +48,7 @@ WHOLE: list[tuple[str, int, str]] = [
 STREAMED: list[tuple[str, str]] = [
     ("error-mid", "upstream_error"),
     ("error-mid-no-done", "upstream_error"),
-    ("error-late", "upstream_error"),
+    ("error-late", "upstream_rejected"),
     ("error-event", "upstream_rejected"),
     ("cut-clean", "upstream_stream_incomplete"),
     ("cut-abort", "upstream_stream_incomplete"),
@@ -99,7 +99,7 @@ async def test_streams_that_fail(tmp_path: Path, scenario: str, code: str) -> No
     assert any(frame.get("choices") for frame in told[:-1])
 
 
-@pytest.mark.parametrize("scenario", ["error-200", "error-200-json", "error-first", "no-events"])
+@pytest.mark.parametrize("scenario", ["error-200", "error-200-json", "error-first"])
 async def test_failure_before_the_first_event_has_a_status(tmp_path: Path, scenario: str) -> None:
     """A stream that fails before anything was shown is an HTTP error, not a stream."""
     async with gateway_and_mock(tmp_path / "data", upstream_model=scenario) as (running, _):
