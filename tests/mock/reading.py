@@ -15,13 +15,17 @@ NOW = 1_750_000_000.0
 REQUEST_BODY = b'{"model":"mock","messages":[{"role":"user","content":"12?"}]}'
 
 
-def script_of(model: str, *, body: bytes = REQUEST_BODY, now: float = NOW) -> Script:
+def script_of(
+    model: str,
+    *,
+    body: bytes = REQUEST_BODY,
+    headers: tuple[tuple[str, str], ...] = (),
+    now: float = NOW,
+) -> Script:
     """The script of a scenario, made for this request body."""
     name = scenario_name(model)
     scenario = SCENARIOS.get(name) or SCENARIOS[split_number(name)[0]]
-    seen = SeenRequest(
-        method="POST", target="/v1/chat/completions", headers=(("Host", "mock"),), body=body
-    )
+    seen = SeenRequest(method="POST", target="/v1/chat/completions", headers=headers, body=body)
     ask = Ask(name=name, number=split_number(name)[1], request=seen, body=json.loads(body), now=now)
     return scenario.play(ask)
 

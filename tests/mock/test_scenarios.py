@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from pathlib import Path
 
 import pytest
@@ -267,6 +269,62 @@ def test_usage_frame_comes_when_asked() -> None:
     assert b'"usage"' not in said("usage-asked", ',"stream_options":null')
     assert said("usage-refused", wish).startswith(b"HTTP/1.1 400 ")
     assert said("usage-refused", "").startswith(b"HTTP/1.1 200 ")
+
+
+def test_usage_stands_where_it_should() -> None:
+    """`usage-finish` has its usage in the chunk with the finish and in no frame of its own."""
+    chunks = [json.loads(each) for each in payloads(stream_text("usage-finish"))[:-1]]
+
+    assert all(chunk["choices"] for chunk in chunks)
+    assert [chunk for chunk in chunks if "usage" in chunk] == chunks[-1:]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_choices_take_turns() -> None:
+    """In `n2` the second choice speaks first, and neither waits for the other to end."""
+    chunks = [json.loads(each) for each in payloads(stream_text("n2"))[:-1]]
+
+    spoken = [c["index"] for chunk in chunks for c in chunk["choices"] if c["delta"].get("content")]
+    assert spoken[:4] == [1, 0, 1, 0]
+
+
+def test_compressed_stream_is_flushed_after_each_frame() -> None:
+    """Each chunk of `gzip` yields its frame at once; the whole answer is one gzip text."""
+    _, headers, packed = split_answer(written(script_of("gzip"), streamed=False))
+    steps = [step for step in script_of("gzip").on_stream if isinstance(step, bytes)]
+    first = steps[1].partition(b"\r\n")[2]
+
+    assert headers["content-encoding"] == "gzip"
+    assert json.loads(gzip.decompress(packed))["choices"]
+    assert zlib.decompressobj(wbits=31).decompress(first).endswith(b"}\n\n")
+
+
+def test_head_comes_in_two_parts() -> None:
+    """`head-apart` holds back the last byte of the head."""
+    first, pause, second = script_of("head-apart").on_stream[:3]
+
+    assert isinstance(first, bytes)
+    assert first.endswith(b"\r\n\r")
+    assert pause == Pause(50)
+    assert second == b"\n"
+
+
+def test_echo_withholds_keys() -> None:
+    """`echo` names a header that carries a key, without its value."""
+    script = script_of("echo", headers=(("Authorization", "Bearer sk-test-FAKE"), ("X-A", "1")))
+
+    said = written(script, streamed=False)
+    assert b"Authorization" in said
+    assert b"X-A" in said
+    assert b"FAKE" not in said
+
+
+def test_key_is_required_where_the_name_says_so() -> None:
+    """`key-required` answers with a key and refuses without one."""
+    with_key = script_of("key-required", headers=(("Authorization", "Bearer sk-test-FAKE"),))
+
+    assert split_answer(written(with_key, streamed=False))[0] == 200
+    assert split_answer(written(script_of("key-required"), streamed=False))[0] == 401
 
 
 def test_echo_says_the_body_byte_for_byte() -> None:

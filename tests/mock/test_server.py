@@ -93,14 +93,19 @@ async def test_each_step_leaves_alone(provider: MockProvider) -> None:
 async def test_abort_is_a_reset_after_everything_arrived(provider: MockProvider) -> None:
     """`ABORT` resets the connection, and what was written before arrives first."""
     provider.add("reset", Script.raw([b"x" * 300_000, ABORT]))
-    reader, writer = await asyncio.open_connection("127.0.0.1", provider.port)
-
-    writer.write(asking("reset"))
-
-    assert len(await reader.readexactly(300_000)) == 300_000
-    with pytest.raises(ConnectionResetError):
-        await reader.read()
-    writer.close()
+    loop = asyncio.get_running_loop()
+    with socket.socket() as sock:
+        # A small window keeps most of the answer on the provider's side until it is read.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        sock.setblocking(False)
+        await loop.sock_connect(sock, ("127.0.0.1", provider.port))
+        await loop.sock_sendall(sock, asking("reset"))
+        received = 0
+        async with asyncio.timeout(WAIT_SECONDS):
+            while received < 300_000:
+                received += len(await loop.sock_recv(sock, 8_192))
+            with pytest.raises(ConnectionResetError):
+                await loop.sock_recv(sock, 8_192)
 
 
 async def test_repeat_goes_at_the_readers_speed(provider: MockProvider) -> None:
@@ -155,7 +160,8 @@ async def test_continue_is_sent_before_the_body(provider: MockProvider) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", provider.port)
 
     writer.write(head + b"\r\n\r\n")
-    assert await reader.readexactly(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    async with asyncio.timeout(WAIT_SECONDS):
+        assert await reader.readexactly(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
     writer.write(body)
     assert (await reader.readline()) == b"HTTP/1.1 200 OK\r\n"
     writer.close()
@@ -268,6 +274,21 @@ async def test_client_that_leaves_a_full_stream_is_noticed(provider: MockProvide
 
     await until(lambda: provider.stats().aborts_of("endless-line") == 1)
     assert provider.stats().client_aborts[0].bytes_sent > 0
+
+
+async def test_client_that_half_closes_is_noticed(provider: MockProvider) -> None:
+    """A client that reads nothing and closes its sending half counts as gone."""
+    provider.add("much", Script.raw([bytes(50_000_000), HANG]))
+    loop = asyncio.get_running_loop()
+    with socket.socket() as sock:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, ("127.0.0.1", provider.port))
+        await loop.sock_sendall(sock, asking("much"))
+        await until(lambda: provider.stats().answers_open == 1)
+
+        sock.shutdown(socket.SHUT_WR)
+
+        await until(lambda: provider.stats().aborts_of("much") == 1)
 
 
 async def test_finished_answer_is_no_abort(provider: MockProvider) -> None:

@@ -68,9 +68,6 @@ class Connection(asyncio.Protocol):
         self._can_write.set()
         self._traffic.connections += 1
         self._traffic.connections_open += 1
-        sock = transport.get_extra_info("socket")
-        # Each write of a script should be a segment of its own, as it left a real provider.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
@@ -81,8 +78,8 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         # A client that has said all it wants to say is a client that went away: that is how closing
-        # a socket looks from here, and it must be noticed even while writes are held back.
-        self._client_gone()
+        # a socket looks from here. Without the abort, bytes that wait to be written would keep it
+        # from being noticed.
         self._transport.abort()
         return False
 
