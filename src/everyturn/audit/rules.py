@@ -38,7 +38,7 @@ KEY_NAMES: Final = (
 TOKEN_NAMES: Final = r"(?:token|auth|jwt|bearer)[_\-]?[0-9]{0,2}"  # noqa: S105 - a pattern
 """Names whose value is a secret only where it looks like one (`token` is also a piece of text)."""
 
-_GLUE: Final = r"""(?:\\+[nrt]|\\+u00(?:0[9aAdD]|2[027]|5[dD])|[\\"'\]\s])*"""
+_GLUE: Final = r"""(?:\\+[nrtf]|\\+u00(?:0[9aAdD]|2[027]|5[dD])|[\\"'\]\s])*"""
 """What may stand in serialised text between a name and its sign of assignment."""
 _ASSIGNED: Final = r"""["'\]]{0,2}\s*(?::=|=>|={1,2}|:)\s*"""
 
@@ -158,14 +158,14 @@ _STRUCTURES: Final = (
         name="bearer",
         kind="structure",
         pattern=r"(?i){B}bearer\s+([A-Za-z0-9._~+/=-]{16,})",
-        hint=r"(?i)bearer(?:\\+[nrt]|\s)+[A-Za-z0-9._~+/=\\-]{16}",
+        hint=r"(?i)bearer(?:\\+[nrtf]|\s)+[A-Za-z0-9._~+/=\\-]{16}",
         check="mixed",
     ),
     Rule(
         name="basic",
         kind="structure",
         pattern=r"(?i){B}basic\s+([A-Za-z0-9+/]{8,}={0,2})",
-        hint=r"(?i)basic(?:\\+[nrt]|\s)+[A-Za-z0-9+/\\]{8}",
+        hint=r"(?i)basic(?:\\+[nrtf]|\s)+[A-Za-z0-9+/\\]{8}",
         check="basic_credentials",
     ),
     Rule(
@@ -218,7 +218,7 @@ _STRUCTURES: Final = (
         name="curl_user",
         kind="structure",
         pattern=r"""curl[^\r\n]{0,200}?\s(?:-u|--user)[ =]{0,2}["']?([^\s"':]+:[^\s"']+)""",
-        hint=r"""(?:\s|\\[nrt])(?:-u|--user)[ =\\"']{0,6}[^\s"':]+:""",
+        hint=r"""(?:\s|\\[nrtf])(?:-u|--user)[ =\\"']{0,6}[^\s"':]+:""",
         check="value",
     ),
     Rule(
@@ -247,7 +247,9 @@ _STRUCTURES: Final = (
         name="assigned_token",
         kind="entropy",
         pattern=r"(?i)[a-z_.-]*{TOKEN}" + _ASSIGNED + r"""["'`]?([A-Za-z0-9_.=+/~-]{20,})""",
-        hint="(?i){TOKEN}" + _GLUE + r"""[:=][\\"'`\s]{0,8}[A-Za-z0-9_.=+/~\\-]{16}""",
+        hint="(?i){TOKEN}"
+        + _GLUE
+        + r"""[:=>]{1,2}(?:\\+[nrtf]|[\\"'`\s])*[A-Za-z0-9_.=+/~\\-]{16}""",
         check="token",
     ),
 )
@@ -255,11 +257,11 @@ _STRUCTURES: Final = (
 RULES: Final[tuple[Rule, ...]] = _VENDORS + _STRUCTURES
 """Every rule, the most telling first: where two find the same text, the earlier names it."""
 
-KEY_HINT: Final = "(?i){KEY}(?:" + _GLUE + r"""[:=]|\\*"(?:\\+[nrt]|\s)*[,}])"""
+KEY_HINT: Final = "(?i){KEY}(?:" + _GLUE + r"""[:=]|\\*"(?:\\+[nrtf]|\s)*[,}])"""
 """Serialised text in which a member's name, or the name it gives another, is a secret's."""
 
 TOKEN_HINT: Final = (
-    "(?i){TOKEN}" + _GLUE + r""":(?:\\+[nrt]|\s)*(?:\\*"|\\+u0022)[A-Za-z0-9_.=+/:~\\-]{16}"""
+    "(?i){TOKEN}" + _GLUE + r""":(?:\\+[nrtf]|\s)*(?:\\*"|\\+u0022)[A-Za-z0-9_.=+/:~\\-]{16}"""
 )
 """Serialised text with a member such as `token` whose value looks like a secret."""
 
@@ -298,9 +300,13 @@ NAME_KEYS: Final = frozenset({"name", "key", "header"})
 
 
 ESCAPED_ASCII: Final = (
-    r"\\u00(?:2[bdefBDEF]|3[0-9aAdD]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
+    r"\\u(?:00(?:2[bdefBDEF]|3[0-9aAdD]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aA])"
+    r"|017[fF]|212[aA])"
 )
-"""An escape that hides a character a secret could be made of, in JSON in JSON."""
+"""An escape that hides a character a secret could be made of, in JSON in JSON.
+
+The last two are the long s and the Kelvin sign, which are an `s` and a `k` where case is ignored.
+"""
 
 _NOT_ASCII: Final = re.compile("[^\x00-\x7f]+")  # Over patterns of ours, never over content.
 _PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")

@@ -1,0 +1,92 @@
+"""From what was sent or said to what may rest: reasoning marked, media marked, secrets removed.
+
+One scan of the serialised text decides for all three; what has nothing to hide comes back as it
+was. In this order: reasoning first (its text is gone before anything else looks at it), then media
+(a picture is not searched for keys), then secrets. Fails closed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from everyturn.audit import media, reasoning
+from everyturn.audit.redact import NONE_FOUND, Counts, Redacted, Redactor
+from everyturn.audit.rules import FAILED
+from everyturn.audit.scan import Scanner, encode
+from everyturn.wire import reader
+
+_REASONING: Final = 0
+_MEDIA: Final = 1
+_FAILED_JSON: Final = f'"{FAILED}"'
+
+
+class Cleaner:
+    """Makes text and JSON fit to be stored. Holds no state between calls.
+
+    key: secret of this installation that makes the hashes of media, up to 64 bytes.
+    """
+
+    def __init__(self, redactor: Redactor, key: bytes) -> None:
+        self._redactor = redactor
+        self._key = key
+        self._scanner = Scanner([reasoning.HINT, media.HINT, *redactor.hints])
+
+    @property
+    def version(self) -> str:
+        """The version of the rules."""
+        return self._redactor.version
+
+    def sent(self, raw: bytes) -> Redacted[str]:
+        """JSON text of something a client sent (a message, a tool), as it may rest."""
+        return self._json(raw, is_answer=False)
+
+    def said(self, tree: Any) -> Redacted[str]:
+        """A tree that a provider said, as JSON text that may rest."""
+        try:
+            raw = reader.write(tree)
+        except Exception:  # noqa: BLE001 - what cannot be written cannot be scanned
+            return Redacted(_FAILED_JSON, {"scan_failed": 1})
+        return self._json(raw, is_answer=True)
+
+    def text(self, text: str) -> Redacted[str]:
+        """Plain text, as it may rest."""
+        try:
+            hits = self._scanner.scan(encode(text))
+            if not hits:
+                return Redacted(text, NONE_FOUND)
+            if _MEDIA in hits:
+                text = media.hash_media(text, self._key)
+        except Exception:  # noqa: BLE001 - fails closed
+            return Redacted(FAILED, {"scan_failed": 1})
+        return self._redactor.redact_text(text)
+
+    def _json(self, raw: bytes, *, is_answer: bool) -> Redacted[str]:
+        try:
+            hits = self._scanner.scan(raw)
+            if not hits:
+                return Redacted(raw.decode(), NONE_FOUND)
+            if hits[0] <= _MEDIA:
+                tree = reader.read_provider(raw).value
+                if _REASONING in hits:
+                    tree = reasoning.mark_tree(tree, is_answer=is_answer).value
+                if _MEDIA in hits:
+                    tree = media.hash_media(tree, self._key)
+                raw = reader.write(tree)
+                if hits[-1] <= _MEDIA:
+                    return Redacted(raw.decode(), NONE_FOUND)
+            text = raw.decode()
+        except Exception:  # noqa: BLE001 - fails closed: the value is lost, nothing is let through
+            return Redacted(_FAILED_JSON, {"scan_failed": 1})
+        return self._redactor.redact_json(text)
+
+
+def merged(*counts: Counts) -> Counts:
+    """Rule → count of several parts together."""
+    some = [part for part in counts if part]
+    if len(some) < 2:
+        return some[0] if some else NONE_FOUND
+    total: dict[str, int] = {}
+    for part in some:
+        for rule, count in part.items():
+            total[rule] = total.get(rule, 0) + count
+    return total
