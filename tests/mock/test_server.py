@@ -228,6 +228,18 @@ async def test_https_plays_scripts_too() -> None:
         assert provider.stats().client_abort_counts == {"hang-mid": 1}
 
 
+async def test_stop_does_not_wait_for_a_handshake() -> None:
+    """A client that connects and never says hello does not keep the provider from stopping."""
+    provider = MockProvider(tls=server_context("127.0.0.1"))
+    port = await provider.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    async with asyncio.timeout(WAIT_SECONDS):
+        await provider.stop()
+
+    writer.close()
+
+
 # ------------------------------------------------------------------ clients that leave
 
 

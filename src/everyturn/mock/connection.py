@@ -47,10 +47,16 @@ class Connection(asyncio.Protocol):
     """The server's side of one TCP (or TLS) connection."""
 
     def __init__(
-        self, answer: Answerer, traffic: Traffic, on_gone: Callable[[Connection], None]
+        self,
+        answer: Answerer,
+        traffic: Traffic,
+        *,
+        on_open: Callable[[Connection], None],
+        on_gone: Callable[[Connection], None],
     ) -> None:
         self._answer = answer
         self._traffic = traffic
+        self._on_open = on_open
         self._on_gone = on_gone
         self._reader = RequestReader()
         self._open_answer: Answer | None = None
@@ -68,6 +74,7 @@ class Connection(asyncio.Protocol):
         self._can_write.set()
         self._traffic.connections += 1
         self._traffic.connections_open += 1
+        self._on_open(self)
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)

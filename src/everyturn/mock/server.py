@@ -78,7 +78,6 @@ class MockProvider:
             connection.drop()
         if self._connections:
             await self._all_gone.wait()
-        await server.wait_closed()
 
     async def __aenter__(self) -> MockProvider:
         await self.start()
@@ -137,9 +136,10 @@ class MockProvider:
     # ------------------------------------------------------------- answering
 
     def _connection(self) -> Connection:
-        connection = Connection(self._answer, self._traffic, self._gone)
-        self._connections.add(connection)
-        return connection
+        # A TLS handshake that never ends opens no connection, so `stop` does not wait for one.
+        return Connection(
+            self._answer, self._traffic, on_open=self._connections.add, on_gone=self._gone
+        )
 
     def _gone(self, connection: Connection) -> None:
         self._connections.discard(connection)
