@@ -88,15 +88,14 @@ class Templates:
         choice = self._decoder.choice(template.choice)
         events = list(template.before)
         if template.is_reasoning:
-            if choice.mirror.carriers > 1:
+            if choice.mirror.is_shared:
                 return None
             choice.say_reasoning(text, template.carrier, events)
             if text:
                 choice.mirror.parts.append(text)
-            self._fold.reasoning_parts(template.choice, template.carrier).append(text)
         else:
             choice.say_text(text, events)
-            self._fold.add(events[-1])
+        self._fold.add(events[-1])
         if self._last is not template:
             # What is said anew in each frame counts from the frame that said it last.
             for event in (*template.before, *template.after):
@@ -129,7 +128,7 @@ class Templates:
         key = event.carrier if isinstance(event, ev.ReasoningDelta) else "content"
         assert isinstance(event, ev.TextDelta | ev.ReasoningDelta)
         choice = self._decoder.choice(event.choice)
-        if is_reasoning and (choice.mirror.carriers > 1 or key not in TEXT_CARRIERS):
+        if is_reasoning and (choice.mirror.is_shared or key not in TEXT_CARRIERS):
             return None
         if not is_reasoning and choice.splits_content:
             return None

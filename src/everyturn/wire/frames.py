@@ -1,9 +1,10 @@
 """Split an event stream into frames without losing a byte.
 
 Sans-IO. Knows Server-Sent Events framing and nothing about what a frame means (see `dialects`).
-Every byte received is inside exactly one frame or in the tail; nothing is skipped, comments
-included. Source: WHATWG HTML, "Server-sent events"; we differ at the end of input, where a last
-event without its blank line still counts (decision 0004).
+Every byte received is inside exactly one frame or in the tail; nothing is skipped, comments and
+spare blank lines included, and where the body was cut into chunks makes no difference. Source:
+WHATWG HTML, "Server-sent events"; we differ at the end of input, where a last event without its
+blank line still counts (decision 0004).
 """
 
 from __future__ import annotations
@@ -19,6 +20,12 @@ FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 _LINE: Final = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)")
 _ENDS: Final = re.compile(rb"\r\n|\n|\r")
+# The end of a line and the blank line after it. A carriage return may be half of a CRLF: after a
+# line feed it waits for the next byte; after a carriage return it ends the event at once, since a
+# stream with bare carriage returns would else be shown one event late.
+_EVENT_END: Final = re.compile(rb"\n(?:\n|\r\n|\r(?=[^\n]))|\r\r")
+_EVENT_END_PART: Final = 2
+"""Bytes at the end of what was searched that may begin an event's end."""
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -39,15 +46,18 @@ class Frame(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> bytes:
-        """The bytes a client may get: all but a byte order mark, which is the provider's own."""
-        return self.raw.removeprefix(_BOM)
+        """The bytes a client may get: all but what comes before the event's first line.
+
+        That is a byte order mark, which is the provider's own, and spare blank lines.
+        """
+        return self.raw.removeprefix(_BOM).lstrip(b"\r\n")
 
     def with_data(self, data: bytes) -> bytes:
         """The frame's bytes with other data: every other line stays as it came."""
         lines: list[bytes] = []
         is_placed = False
         for line in _LINE.findall(self.shown.rstrip(b"\r\n") + b"\n"):
-            if not line.startswith(b"data"):
+            if not line.startswith(b"data:") and line.rstrip(b"\r\n") != b"data":
                 lines.append(line)
             elif not is_placed:
                 lines.append(b"data: " + data + b"\n")
@@ -58,45 +68,39 @@ class Frame(msgspec.Struct, frozen=True):
 class SseSplitter:
     """Bytes in, whole frames out. `close` gives what was left."""
 
-    __slots__ = ("_buffer", "_frame_bytes_max", "_lead", "_scanned", "_started", "received")
+    __slots__ = ("_buffer", "_has_returns", "_lead", "_searched", "_started")
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self) -> None:
         self._buffer = bytearray()
-        self._scanned = 0
+        self._searched = 0
         self._lead = b""
         self._started = False
-        self._frame_bytes_max = frame_bytes_max
-        self.received = 0
+        self._has_returns = False
 
     @property
     def pending(self) -> int:
         """Bytes received that are in no frame yet."""
         return len(self._buffer) + len(self._lead)
 
-    @property
-    def is_overfull(self) -> bool:
-        """Whether the event that has begun passes the bound of a frame."""
-        return len(self._buffer) > self._frame_bytes_max
-
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The raw bytes of each frame that `chunk` completes, for `parse_frame`.
-
-        Look at `is_overfull` after they were dealt with.
-        """
-        self.received += len(chunk)
+        """The raw bytes of each frame that `chunk` completes, for `parse_frame`."""
         if not self._started:
             chunk = self._start(chunk)
-        raws = self._cut(chunk)
+        if self._has_returns or b"\r" in chunk:
+            raws = self._cut_at_any_end(chunk)
+        else:
+            raws = self._cut_at_line_feeds(chunk)
         if self._lead and raws:
             raws[0] = self._lead + raws[0]
             self._lead = b""
         return raws
 
     def close(self) -> bytes:
-        """The raw bytes of a last event without its blank line; b"" if there is none."""
+        """The bytes of the last event, when the body ended without its blank line; b"" if none."""
         raw = self._lead + bytes(self._buffer)
         self._buffer.clear()
         self._lead = b""
+        self._searched = 0
         return raw
 
     def _start(self, chunk: bytes) -> bytes:
@@ -112,90 +116,52 @@ class SseSplitter:
             return chunk[len(_BOM) :]
         return chunk
 
-    def _cut(self, chunk: bytes) -> list[bytes]:
-        """Whole events in the buffer and `chunk`; what is left stays in the buffer."""
-        if b"\r" in chunk or (self._buffer and b"\r" in self._buffer):
-            return self._cut_by_lines(chunk)
-        if not self._buffer:
-            end = chunk.rfind(b"\n\n") + 2
-            if end == 1:
-                self._buffer += chunk
-                self._scanned = max(0, len(chunk) - 1)
+    def _cut_at_line_feeds(self, chunk: bytes) -> list[bytes]:
+        """Whole events of a stream that so far has no carriage return."""
+        buffer = self._buffer
+        if buffer:
+            buffer += chunk
+            if buffer.find(b"\n\n", self._searched) < 0:
+                self._searched = max(0, len(buffer) - _EVENT_END_PART)
                 return []
-            self._buffer += chunk[end:]
-            self._scanned = max(0, len(self._buffer) - 1)
-            return _split_events(chunk[:end])
-        self._buffer += chunk
-        if self._buffer.find(b"\n\n", self._scanned) < 0:
-            self._scanned = max(0, len(self._buffer) - 1)
-            return []
-        end = self._buffer.rfind(b"\n\n") + 2
-        whole = bytes(self._buffer[:end])
-        del self._buffer[:end]
-        self._scanned = max(0, len(self._buffer) - 1)
-        return _split_events(whole)
+            chunk = bytes(buffer)
+            buffer.clear()
+        raws = chunk.split(b"\n\n")
+        buffer += raws.pop()
+        self._searched = max(0, len(buffer) - _EVENT_END_PART)
+        return [raw + b"\n\n" for raw in raws]
 
-    def _cut_by_lines(self, chunk: bytes) -> list[bytes]:
-        """As `_cut`, for streams with carriage returns.
-
-        A carriage return at the very end may be half of a CRLF: it waits for the next byte, unless
-        it already ends a blank line (then a line feed that follows belongs to the next event and
-        is an empty line there, which means nothing).
-        """
+    def _cut_at_any_end(self, chunk: bytes) -> list[bytes]:
+        """Whole events of a stream with carriage returns."""
+        self._has_returns = True
         self._buffer += chunk
+        ends = [found.end() for found in _EVENT_END.finditer(self._buffer, self._searched)]
         raws: list[bytes] = []
         start = 0
-        line_start = self._scanned
-        data = bytes(self._buffer)
-        while True:
-            line = _LINE.match(data, line_start)
-            if line is None:
-                break
-            is_blank = data[line_start] in b"\r\n"
-            at_end = line.end() == len(data) and data[line.end() - 1] == 13
-            if at_end and not is_blank:
-                break
-            line_start = line.end()
-            if is_blank and line.start() > start:
-                raws.append(data[start : line.end()])
-                start = line.end()
+        for end in ends:
+            raws.append(bytes(self._buffer[start:end]))
+            start = end
         del self._buffer[:start]
-        self._scanned = line_start - start
+        self._searched = max(0, len(self._buffer) - _EVENT_END_PART)
         return raws
-
-
-def _split_events(whole: bytes) -> list[bytes]:
-    """Events of bytes that end with a blank line and hold no carriage return."""
-    parts = whole.split(b"\n\n")
-    rest = parts.pop()  # Nothing, or the odd line feed of a longer run of blank lines.
-    raws: list[bytes] = []
-    lead = b""
-    for part in parts:
-        if part.strip(b"\n"):
-            raws.append(lead + part + b"\n\n")
-            lead = b""
-        else:
-            lead += part + b"\n\n"
-    lead += rest
-    if lead and raws:
-        raws[-1] += lead
-    elif lead:
-        raws.append(lead)
-    return raws
 
 
 def parse_frame(raw: bytes) -> Frame:
     """The fields of one event. Bytes that are not UTF-8 stay: who reads the data answers them."""
     # The common form, told without looking at lines.
-    if raw.startswith(b"data: ") and raw.count(b"\n") == 2 and b"\r" not in raw:
+    if (
+        raw.startswith(b"data: ")
+        and raw.endswith(b"\n\n")
+        and raw.count(b"\n") == 2
+        and b"\r" not in raw
+    ):
         return Frame(raw, raw[6:-2])
-    body = raw[len(_BOM) :] if raw.startswith(_BOM) else raw
     data: list[bytes] = []
     comments: list[bytes] = []
     event: bytes | None = None
     error: bytes | None = None
     unknown = 0
-    for line in _ENDS.split(body):
+    for line in _ENDS.split(raw.removeprefix(_BOM)):
         if not line:
             continue
         name, _, value = line.partition(b":")
@@ -212,3 +178,8 @@ def parse_frame(raw: bytes) -> Frame:
             unknown += 1
     joined = b"\n".join(data) if data else None
     return Frame(raw, joined, event, tuple(comments), error, unknown)
+
+
+def has_fields(raw: bytes) -> bool:
+    """Whether bytes hold a line, or part of one, that is neither blank nor a comment."""
+    return any(line and not line.startswith(b":") for line in _ENDS.split(raw))

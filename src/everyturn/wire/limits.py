@@ -17,3 +17,6 @@ class Limits:
     """All bytes of one stream."""
     text_bytes_max: int = 16 * 1024 * 1024
     """Content of one choice in UTF-8; the same again for its reasoning and its tool arguments."""
+    carried_bytes_max: int = 64 * 1024 * 1024
+    """All else of one answer together that has to be kept: reasoning details, annotations, audio,
+    refusals, logprobs, unknown keys. About their size in JSON."""

@@ -22,11 +22,14 @@ DEPTH_MAX: Final = 128
 
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_SCAN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# Possessive, and content with a string that never ends: linear on any bytes.
+_SCAN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_REAL_CHARS_MAX: Final = 32
+"""Longer texts of decimals are never what repr() gives."""
 
 
 class Malformed(Exception):
-    """JSON that is not acceptable. `reason` says why without content; `path` says where, if known."""
+    """JSON that is not acceptable. `reason` says why, without content; `path` where, if known."""
 
     def __init__(self, reason: str, path: str | None = None) -> None:
         super().__init__(reason if path is None else f"{reason} at `{path}`")
@@ -108,7 +111,7 @@ def _integer(text: str) -> int | Num:
 
 
 def _real(text: str) -> float | Num:
-    if "e" in text or "E" in text:
+    if "e" in text or "E" in text or len(text) > _REAL_CHARS_MAX:
         # repr() and the encoder write exponents differently (`1e+16`, `1e16`).
         return Num(text)
     value = float(text)
@@ -161,8 +164,6 @@ def _decode(raw: bytes, decoder: json.JSONDecoder) -> Any:
         return decoder.decode(text)
     except json.JSONDecodeError as bad:
         raise Malformed(f"{_syntax(bad.msg)} (character {bad.pos})") from None
-    except RecursionError:
-        raise Malformed(f"nested deeper than {DEPTH_MAX}") from None
 
 
 def _syntax(message: str) -> str:

@@ -32,6 +32,18 @@ def speaks_of_reasoning(key: str) -> bool:
     return _SPEAKS.search(key) is not None
 
 
+def is_withheld(key: str, value: Any) -> bool:
+    """Whether `show_reasoning = false` keeps a member from the client.
+
+    An opaque signature says nothing, and the provider wants it back.
+    """
+    return (
+        key != "thought_signature"
+        and (key in KNOWN_CARRIERS or speaks_of_reasoning(key))
+        and not is_empty(value)
+    )
+
+
 def is_empty(value: Any) -> bool:
     """Null, "", [] and {}: never drift."""
     return value is None or value == "" or value == [] or value == {}
@@ -40,71 +52,79 @@ def is_empty(value: Any) -> bool:
 class Mirror:
     """Compares text carriers that should say the same, while their texts grow.
 
-    While one text is a prefix of the other the longer is emitted, once. Only the difference that
-    some carrier has yet to confirm is compared; a carrier that appears late is compared from the
-    start.
+    While one text is a prefix of the other the longer is emitted, once. Each carrier has a place in
+    what was emitted, so that only what it says anew is compared; one that appears late is compared
+    from the start.
     """
 
-    __slots__ = ("_base", "_offsets", "_tail", "parts")
+    __slots__ = ("_places", "parts")
 
     def __init__(self) -> None:
         self.parts: list[str] = []
-        """What was emitted, piece by piece."""
-        self._offsets: dict[str, int] = {}
-        self._base = 0
-        self._tail = ""
+        """What was emitted, piece by piece. While there is one carrier, more may be appended."""
+        self._places: dict[str, _Place] = {}
 
     @property
-    def carriers(self) -> int:
-        """How many carriers have said something."""
-        return len(self._offsets)
+    def carriers(self) -> tuple[str, ...]:
+        """The carriers that have said something, in order of appearance."""
+        return tuple(self._places)
 
-    def opened(self, carrier: str) -> None:
-        """Note that `carrier` is the only one so far, for pieces that go to `parts` directly."""
-        self._offsets.setdefault(carrier, 0)
+    @property
+    def is_shared(self) -> bool:
+        """Whether more than one carrier has said something."""
+        return len(self._places) > 1
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether some carrier has said less than another by now."""
+        return self.is_shared and any(not self._is_level(place) for place in self._places.values())
 
     def add(self, carrier: str, text: str) -> str:
         """The part of `text` that no carrier has said before. Raises ReasoningConflict."""
         if not text:
             return ""
-        if carrier not in self._offsets:
-            if self._offsets:
-                self._compare_from_start(carrier)
-            else:
-                self._offsets[carrier] = 0
-        if len(self._offsets) == 1:
-            self.parts.append(text)
-            return text
-        start = self._offsets[carrier] - self._base
-        known = self._tail[start : start + len(text)]
-        if not text.startswith(known):
-            raise ReasoningConflict(
-                f"the provider's `{carrier}` differs from its mirror near character "
-                f"{self._offsets[carrier]}",
-                param=carrier,
-            )
-        new = text[len(known) :]
+        place = self._places.get(carrier)
+        if place is None:
+            if len(self._places) == 1:
+                (only,) = self._places.values()
+                only.part = len(self.parts)
+            place = self._places[carrier] = _Place()
+        new = self._beyond(place, text, carrier) if self.is_shared else text
         if new:
-            self._tail += new
             self.parts.append(new)
-        self._offsets[carrier] += len(text)
-        base = min(self._offsets.values())
-        self._tail = self._tail[base - self._base :]
-        self._base = base
+            place.part, place.offset = len(self.parts), 0
         return new
 
-    def _compare_from_start(self, newcomer: str) -> None:
-        if len(self._offsets) == 1:
-            only = next(iter(self._offsets))
-            self._offsets[only] = sum(map(len, self.parts))
-        self._tail = "".join(self.parts)
-        self._base = 0
-        self._offsets[newcomer] = 0
+    def _is_level(self, place: _Place) -> bool:
+        return place.part == len(self.parts)
 
-    @property
-    def is_uneven(self) -> bool:
-        """Whether some carrier said less than another in the end."""
-        return len(self._offsets) > 1 and len(set(self._offsets.values())) > 1
+    def _beyond(self, place: _Place, text: str, carrier: str) -> str:
+        """What is left of `text` after what was emitted beyond the carrier's place."""
+        at = 0
+        while at < len(text) and place.part < len(self.parts):
+            part = self.parts[place.part]
+            length = min(len(text) - at, len(part) - place.offset)
+            if text[at : at + length] != part[place.offset : place.offset + length]:
+                before = sum(map(len, self.parts[: place.part])) + place.offset
+                raise ReasoningConflict(
+                    f"the provider's `{carrier}` differs from its mirror after character {before}",
+                    param=carrier,
+                )
+            at += length
+            place.offset += length
+            if place.offset == len(part):
+                place.part, place.offset = place.part + 1, 0
+        return text[at:]
+
+
+class _Place:
+    """How far a carrier has come: the part it is in, and the characters of it that it has said."""
+
+    __slots__ = ("offset", "part")
+
+    def __init__(self) -> None:
+        self.part = 0
+        self.offset = 0
 
 
 class TagSplitter:
@@ -117,30 +137,24 @@ class TagSplitter:
         self._held = ""
         self.inside = False
 
-    @property
-    def is_holding(self) -> bool:
-        """Whether some text waits to be told from a tag."""
-        return bool(self._held)
-
     def feed(self, text: str) -> list[tuple[bool, str]]:
         """Segments as (is reasoning, text), in order, none empty."""
         text = self._held + text
-        self._held = ""
         segments: list[tuple[bool, str]] = []
-        while text:
+        start = 0
+        while True:
             tag = self._close if self.inside else self._open
-            at = text.find(tag)
-            if at >= 0:
-                if at:
-                    segments.append((self.inside, text[:at]))
-                self.inside = not self.inside
-                text = text[at + len(tag) :]
-                continue
-            keep = _partial(text, tag)
-            if keep < len(text):
-                segments.append((self.inside, text[: len(text) - keep]))
-            self._held = text[len(text) - keep :] if keep else ""
-            break
+            at = text.find(tag, start)
+            if at < 0:
+                break
+            if at > start:
+                segments.append((self.inside, text[start:at]))
+            self.inside = not self.inside
+            start = at + len(tag)
+        end = len(text) - _partial(text, tag, start)
+        if end > start:
+            segments.append((self.inside, text[start:end]))
+        self._held = text[end:]
         return segments
 
     def close(self) -> list[tuple[bool, str]]:
@@ -162,11 +176,6 @@ class MarkedSplitter:
         self._held = ""
         self.inside = False
 
-    @property
-    def is_holding(self) -> bool:
-        """Whether some text waits to be told from a tag."""
-        return bool(self._held)
-
     def feed(self, text: str, *, is_marked: bool) -> list[tuple[bool, str]]:
         """Segments as (is reasoning, text), in order, none empty."""
         is_marked = is_marked or bool(self._held)
@@ -187,10 +196,9 @@ class MarkedSplitter:
         if tag:
             self.inside = False
             return [(kind, piece) for kind, piece in ((True, thought), (False, answer)) if piece]
-        keep = _partial(text, self._close)
-        self._held = text[len(text) - keep :]
-        thought = text[: len(text) - keep]
-        return [(True, thought)] if thought else []
+        end = len(text) - _partial(text, self._close, 0)
+        self._held = text[end:]
+        return [(True, text[:end])] if end else []
 
     def close(self) -> list[tuple[bool, str]]:
         """What was held back, as what it is when no tag follows."""
@@ -198,10 +206,10 @@ class MarkedSplitter:
         return [(self.inside, held)] if held else []
 
 
-def _partial(text: str, tag: str) -> int:
-    """Length of the longest end of `text` that could still become `tag`."""
-    for length in range(min(len(tag) - 1, len(text)), 0, -1):
-        if tag.startswith(text[-length:]):
+def _partial(text: str, tag: str, start: int) -> int:
+    """Length of the longest end of `text` from `start` on that could still become `tag`."""
+    for length in range(min(len(tag) - 1, len(text) - start), 0, -1):
+        if text.endswith(tag[:length]):
             return length
     return 0
 

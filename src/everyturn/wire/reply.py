@@ -6,96 +6,13 @@ sent, None that it was only ever null.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from everyturn.wire import events as ev
+from everyturn.wire.growing import MISSING, Missing, grow, joined, settled
 
-
-class Missing:
-    """The type of MISSING: a key that was never sent."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-    def __bool__(self) -> bool:
-        return False
-
-
-MISSING: Final = Missing()
-
-_ATOMIC: Final = frozenset(
-    [
-        "id",
-        "type",
-        "role",
-        "name",
-        "format",
-        "object",
-        "url",
-        "index",
-        "channel",
-        "signature",
-        "model",
-        "native_finish_reason",
-    ]
-)
-"""String members that are said, not streamed: a later value replaces the earlier one."""
-
-
-def merge(old: Any, new: Any, key: str = "") -> Any:
-    """`old` with the delta `new` of the member `key`: strings and lists grow, the rest replaces.
-
-    Null never erases. List items with the same `index` (and `type`, where both have one) are
-    merged, since providers stream items piece by piece (faults: signature in the last delta).
-    """
-    if new is None:
-        return None if isinstance(old, Missing) else old
-    if old is None or isinstance(old, Missing):
-        return _copy(new)
-    if isinstance(old, str) and isinstance(new, str):
-        if key in _ATOMIC:
-            return new or old
-        return old + new
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name, value in new.items():
-            old[name] = merge(old.get(name, MISSING), value, name)
-        return old
-    if isinstance(old, list) and isinstance(new, list):
-        for item in new:
-            _merge_item(old, item)
-        return old
-    return _copy(new)
-
-
-def _merge_item(items: list[Any], new: Any) -> None:
-    if isinstance(new, dict) and isinstance(new.get("index"), int):
-        for old in items:
-            if (
-                isinstance(old, dict)
-                and old.get("index") == new["index"]
-                and old.get("type") == new.get("type")
-                and not _starts_anew(old, new)
-            ):
-                merge(old, new)
-                return
-    items.append(_copy(new))
-
-
-def _starts_anew(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether two items that share an index are different things, known by their ids."""
-    return bool(old.get("id") and new.get("id") and old["id"] != new["id"])
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_copy(item) for item in value]
-    return value
+__all__ = ["MISSING", "Choice", "Fold", "Missing", "Reply", "ToolCall"]
 
 
 @dataclass(slots=True)
@@ -131,13 +48,13 @@ class Choice:
     """Members of the message that the protocol names: role, annotations, audio, function_call."""
     message_bag: dict[str, Any] = field(default_factory=dict)
     choice_values: dict[str, Any] = field(default_factory=dict)
-    """Members of the choice that the protocol names: logprobs."""
+    """Members of the choice that the protocol or the preset names: logprobs."""
     choice_bag: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Reply:
-    """What one call said, all of it."""
+    """What one call said, all of it. Choices and tool calls stand in the order of their index."""
 
     choices: list[Choice] = field(default_factory=list)
     usage: dict[str, Any] | Missing | None = MISSING
@@ -163,204 +80,235 @@ class Reply:
         """Whether the model refused: a non-empty refusal, or a content filter ended a choice."""
         return any(c.refusal or c.finish_reason == "content_filter" for c in self.choices)
 
-    def flag(self, name: str) -> None:
-        """Note a repair or an oddity, once."""
-        if name not in self.flags:
-            self.flags.append(name)
 
+class _Text:
+    """A text member while it grows."""
 
-class _Texts:
-    """Pieces of the growing texts of one choice; joined once at the end."""
-
-    __slots__ = ("content", "reasoning", "refusal")
+    __slots__ = ("_unsaid", "pieces")
 
     def __init__(self) -> None:
-        self.content: list[str] = []
-        self.reasoning: list[str] = []
-        self.refusal: list[str] = []
+        self.pieces: list[str] = []
+        self._unsaid: Missing | None = MISSING
+
+    def add(self, text: str | None) -> None:
+        if text is None:
+            self._unsaid = None
+        elif text or not self.pieces:
+            self.pieces.append(text)
+
+    def value(self) -> str | Missing | None:
+        if not self.pieces:
+            return self._unsaid
+        self.pieces = [joined(self.pieces)]
+        return self.pieces[0]
+
+
+class _CallSum:
+    """A tool call while it is added up."""
+
+    __slots__ = ("_arguments", "_call", "_rest")
+
+    def __init__(self, index: int) -> None:
+        self._call = ToolCall(index)
+        self._arguments = _Text()
+        self._rest: dict[str, Any] = {}
+
+    def add(self, delta: ev.ToolCallDelta) -> None:
+        call = self._call
+        if delta.id or call.id is None:
+            call.id = delta.id
+        if delta.type is not None:
+            call.type = delta.type
+        if delta.name is not None and delta.name != call.name:
+            call.name = (call.name or "") + delta.name
+        self._arguments.add(delta.arguments)
+        for key, value in (delta.rest or {}).items():
+            self._rest[key] = grow(self._rest.get(key, MISSING), value, key)
+
+    def call(self) -> ToolCall:
+        """The call so far."""
+        arguments = self._arguments.value()
+        return replace(
+            self._call,
+            arguments=None if isinstance(arguments, Missing) else arguments,
+            rest=_settled(self._rest),
+        )
+
+
+class _Sum:
+    """A choice while it is added up. bags: as in Choice, by the name of the field."""
+
+    __slots__ = (
+        "bags",
+        "calls",
+        "carriers",
+        "content",
+        "details",
+        "finish",
+        "items",
+        "reasoning",
+        "refusal",
+    )
+
+    def __init__(self) -> None:
+        self.content = _Text()
+        self.reasoning = _Text()
+        self.refusal = _Text()
+        self.items: list[Any] | None = None
+        self.carriers: dict[str, None] = {}
+        self.details: Any = MISSING
+        self.finish: str | Missing | None = MISSING
+        self.calls: dict[int, _CallSum] = {}
+        self.bags: dict[str, dict[str, Any]] = {
+            "values": {},
+            "message_bag": {},
+            "choice_values": {},
+            "choice_bag": {},
+        }
+
+    def add_items(self, items: list[Any]) -> None:
+        """Items of a content list. Text alone grows, so that it may come in any pieces."""
+        if self.items is None:
+            self.items = []
+        for item in items:
+            if is_plain_text(item):
+                self.content.add(item["text"])
+            else:
+                self._settle_text(self.items)
+                self.items.append(item)
+
+    def _settle_text(self, items: list[Any]) -> None:
+        """Text said since the last item goes on the item before, if that is text, or is one."""
+        text = joined(self.content.pieces)
+        self.content.pieces.clear()
+        if not text:
+            return
+        if items and is_plain_text(items[-1]):
+            items[-1] = {"type": "text", "text": joined([items[-1]["text"], text])}
+        else:
+            items.append({"type": "text", "text": text})
+
+    def choice(self, index: int) -> Choice:
+        """The choice so far."""
+        if self.items is not None:
+            self._settle_text(self.items)
+        return Choice(
+            index,
+            content=self.content.value(),
+            content_items=None if self.items is None else list(self.items),
+            reasoning=self.reasoning.value(),
+            carriers=list(self.carriers),
+            reasoning_details=settled(self.details),
+            refusal=self.refusal.value(),
+            tool_calls=[self.calls[call].call() for call in sorted(self.calls)],
+            finish_reason=self.finish,
+            **{name: _settled(bag) for name, bag in self.bags.items()},
+        )
 
 
 class Fold:
     """Adds events up. `reply()` may be called at any time; what arrived so far is in it."""
 
-    __slots__ = ("_arguments", "_choices", "_incremental", "_reply", "_texts")
+    __slots__ = ("_bag", "_choices", "_envelope", "_incremental", "_usage")
 
     def __init__(self, *, usage_incremental: bool = False) -> None:
-        self._reply = Reply()
-        self._choices: dict[int, Choice] = {}
-        self._texts: dict[int, _Texts] = {}
-        self._arguments: dict[tuple[int, int], list[str]] = {}
+        self._choices: dict[int, _Sum] = {}
+        self._usage: dict[str, Any] | Missing | None = MISSING
+        self._envelope: dict[str, Any] = {}
+        self._bag: dict[str, Any] = {}
         self._incremental = usage_incremental
 
-    def choice(self, index: int) -> Choice:
-        """The choice `index`, opened when it is new."""
+    def _choice(self, index: int) -> _Sum:
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = Choice(index)
-            self._texts[index] = _Texts()
-            self._reply.choices.append(choice)
+            choice = self._choices[index] = _Sum()
         return choice
-
-    def text_parts(self, index: int) -> list[str]:
-        """The growing list of content pieces of a choice, for the stream's fast path."""
-        choice = self.choice(index)
-        if not isinstance(choice.content, str):
-            choice.content = ""
-        return self._texts[index].content
-
-    def reasoning_parts(self, index: int, carrier: str) -> list[str]:
-        """The growing list of reasoning pieces of a choice, for the stream's fast path."""
-        choice = self.choice(index)
-        if carrier not in choice.carriers:
-            choice.carriers.append(carrier)
-        if not isinstance(choice.reasoning, str):
-            choice.reasoning = ""
-        return self._texts[index].reasoning
 
     def add(self, event: ev.Event) -> None:
         """Add one event."""
         match event:
             case ev.TextDelta(index, text):
-                self._text(index, text)
+                self._choice(index).content.add(text)
             case ev.ReasoningDelta(index, text, carrier):
-                self._reasoning(index, text, carrier)
-            case ev.ToolCallDelta():
-                self._tool_call(event)
+                choice = self._choice(index)
+                choice.reasoning.add(text)
+                if text is not None:
+                    choice.carriers[carrier] = None
+            case ev.ToolCallDelta(index, call):
+                calls = self._choice(index).calls
+                if call not in calls:
+                    calls[call] = _CallSum(call)
+                calls[call].add(event)
             case ev.Finish(index, value):
-                choice = self.choice(index)
-                if value or not choice.finish_reason:
-                    choice.finish_reason = value
+                choice = self._choice(index)
+                if value or not choice.finish:
+                    choice.finish = value
             case ev.RefusalDelta(index, text):
-                self._refusal(index, text)
+                self._choice(index).refusal.add(text)
             case ev.ReasoningDetails(index, items):
-                choice = self.choice(index)
-                choice.reasoning_details = merge(choice.reasoning_details, items)
+                choice = self._choice(index)
+                choice.details = grow(choice.details, items)
             case ev.Usage(_, usage):
-                self._usage(usage)
+                self._add_usage(usage)
             case ev.ContentItems(index, items):
-                self._content_items(index, items)
+                self._choice(index).add_items(items)
             case ev.Value(scope, index, key, value):
-                self._put(scope, index, key, value, named=True)
+                self._put(scope, index, key, value, is_named=True)
             case ev.Unknown(scope, index, key, value) | ev.Drift(scope, index, key, value):
-                self._put(scope, index, key, value, named=False)
+                self._put(scope, index, key, value, is_named=False)
             case ev.ErrorSeen() | ev.Done():
                 pass  # Endings belong to the stream's state table, not to the sum.
 
-    def _text(self, index: int, text: str | None) -> None:
-        choice = self.choice(index)
-        if text is None:
-            if isinstance(choice.content, Missing):
-                choice.content = None
-            return
-        if choice.content_items is not None:
-            if text:
-                choice.content_items.append({"type": "text", "text": text})
-            return
-        self.text_parts(index).append(text)
-
-    def _content_items(self, index: int, items: list[Any]) -> None:
-        choice = self.choice(index)
-        if choice.content_items is None:
-            before = "".join(self._texts[index].content)
-            choice.content_items = [{"type": "text", "text": before}] if before else []
-        choice.content_items.extend(_copy(items))
-
-    def _reasoning(self, index: int, text: str | None, carrier: str) -> None:
-        choice = self.choice(index)
-        if text is None:
-            if isinstance(choice.reasoning, Missing):
-                choice.reasoning = None
-            return
-        self.reasoning_parts(index, carrier).append(text)
-
-    def _refusal(self, index: int, text: str | None) -> None:
-        choice = self.choice(index)
-        if text is None:
-            if isinstance(choice.refusal, Missing):
-                choice.refusal = None
-            return
-        choice.refusal = ""
-        self._texts[index].refusal.append(text)
-
-    def _tool_call(self, event: ev.ToolCallDelta) -> None:
-        choice = self.choice(event.choice)
-        call = next((c for c in choice.tool_calls if c.index == event.call), None)
-        if call is None:
-            call = ToolCall(event.call)
-            choice.tool_calls.append(call)
-        if event.id or call.id is None:
-            call.id = event.id
-        if event.type is not None:
-            call.type = event.type
-        if event.name is not None and event.name != call.name:
-            call.name = (call.name or "") + event.name
-        if event.arguments is not None:
-            self._arguments.setdefault((event.choice, event.call), []).append(event.arguments)
-        for key, value in (event.rest or {}).items():
-            call.rest[key] = merge(call.rest.get(key, MISSING), value, key)
-
-    def _usage(self, usage: dict[str, Any] | None) -> None:
-        reply = self._reply
+    def _add_usage(self, usage: dict[str, Any] | None) -> None:
         if usage is None:
-            if isinstance(reply.usage, Missing):
-                reply.usage = None
-            return
-        if self._incremental and isinstance(reply.usage, dict):
-            reply.usage = _sum(reply.usage, usage)
+            if isinstance(self._usage, Missing):
+                self._usage = None
+        elif self._incremental and isinstance(self._usage, dict):
+            self._usage = _sum(self._usage, usage)
         else:
-            reply.usage = usage
+            self._usage = usage
 
-    def _put(self, scope: ev.Scope, index: int, key: str, value: Any, *, named: bool) -> None:
+    def _put(self, scope: ev.Scope, index: int, key: str, value: Any, *, is_named: bool) -> None:
         if scope == "body":
-            place = self._reply.envelope if named else self._reply.bag
-            if value is not None or key not in place:
-                place[key] = value  # Said anew in each frame, not streamed: the last one stands.
+            # Said anew in each frame, not streamed: the last one stands. Some servers send an
+            # empty id in their last frame.
+            place = self._envelope if is_named else self._bag
+            if key not in place or (value is not None and (value != "" or not is_named)):
+                place[key] = value
             return
-        choice = self.choice(index)
         if scope == "message":
-            place = choice.values if named else choice.message_bag
-            place[key] = merge(place.get(key, MISSING), value, key)
-            return
-        place = choice.choice_values if named else choice.choice_bag
-        if named:
-            place[key] = merge(place.get(key, MISSING), value, key)
-        elif value is not None or key not in place:
-            place[key] = value
-
-    def flag(self, name: str) -> None:
-        """Note a repair or an oddity on the reply, once."""
-        self._reply.flag(name)
-
-    def drifted(self, entry: dict[str, Any]) -> None:
-        """Note carried drift: path, type and length."""
-        self._reply.drift.append(entry)
+            place = self._choice(index).bags["values" if is_named else "message_bag"]
+        else:
+            place = self._choice(index).bags["choice_values" if is_named else "choice_bag"]
+            if not is_named and not isinstance(value, list):
+                # A verdict on the choice is said anew; only lists (token ids) go on.
+                if value is not None or key not in place:
+                    place[key] = value
+                return
+        place[key] = grow(place.get(key, MISSING), value, key)
 
     def reply(self) -> Reply:
         """The reply so far."""
-        for index, texts in self._texts.items():
-            choice = self._choices[index]
-            if texts.content:
-                choice.content = _joined(texts.content)
-            if texts.reasoning:
-                choice.reasoning = _joined(texts.reasoning)
-            if texts.refusal:
-                choice.refusal = _joined(texts.refusal)
-        for (choice_index, call_index), parts in self._arguments.items():
-            for call in self._choices[choice_index].tool_calls:
-                if call.index == call_index:
-                    call.arguments = _joined(parts)
-        return self._reply
+        return Reply(
+            choices=[self._choices[index].choice(index) for index in sorted(self._choices)],
+            usage=self._usage,
+            envelope=dict(self._envelope),
+            bag=dict(self._bag),
+        )
 
 
-_HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]")
+def is_plain_text(item: Any) -> bool:
+    """Whether an item of a content list is text and nothing beside."""
+    return (
+        isinstance(item, dict)
+        and len(item) == 2
+        and item.get("type") == "text"
+        and isinstance(item.get("text"), str)
+    )
 
 
-def _joined(parts: list[str]) -> str:
-    """The pieces as one text; a surrogate pair split over two of them becomes one character."""
-    text = "".join(parts)
-    if _HIGH_SURROGATE.search(text):
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return text
+def _settled(bag: dict[str, Any]) -> dict[str, Any]:
+    return {key: settled(value) for key, value in bag.items()}
 
 
 def _sum(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -372,7 +320,7 @@ def _sum(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
             total[key] = _sum(before, value)
         elif _is_count(value) and _is_count(before):
             total[key] = before + value
-        elif value is not None:
+        elif value is not None or key not in total:
             total[key] = value
     return total
 

@@ -16,7 +16,7 @@ from everyturn.wire import events as ev
 from everyturn.wire.dialects.chat_reply import ChatDecoder, Decoded
 from everyturn.wire.dialects.failures import line_failure
 from everyturn.wire.fast import Templates
-from everyturn.wire.frames import Frame, SseSplitter, parse_frame
+from everyturn.wire.frames import Frame, SseSplitter, has_fields, parse_frame
 from everyturn.wire.limits import Limits
 from everyturn.wire.preset import Target, Terminal
 from everyturn.wire.reader import Malformed, read_provider
@@ -55,14 +55,20 @@ _FINISH: Final[Transitions] = {
     (State.OPEN, Signal.ERROR): State.FAILED,
     (State.OPEN, Signal.END): State.FAILED,
     (State.OPEN, Signal.CUT): State.FAILED,
-    (State.FINISHED, Signal.FRAME): State.FINISHED,
+    # A choice that nobody asked for appeared and has no finish yet.
+    (State.FINISHED, Signal.FRAME): State.OPEN,
     (State.FINISHED, Signal.ALL_FINISHED): State.FINISHED,
     (State.FINISHED, Signal.DONE): State.ENDED,
     (State.FINISHED, Signal.ERROR): State.FAILED,
     (State.FINISHED, Signal.END): State.CLOSED,
     (State.FINISHED, Signal.CUT): State.FAILED,
+    # Nothing is read after the end marker; how the connection ends no longer matters.
     (State.ENDED, Signal.END): State.CLOSED,
     (State.ENDED, Signal.CUT): State.CLOSED,
+    (State.CLOSED, Signal.END): State.CLOSED,
+    (State.CLOSED, Signal.CUT): State.CLOSED,
+    (State.FAILED, Signal.END): State.FAILED,
+    (State.FAILED, Signal.CUT): State.FAILED,
 }
 TRANSITIONS: Final[dict[Terminal, Transitions]] = {
     "finish": _FINISH,
@@ -80,12 +86,18 @@ class Ledger:
     bytes_received: int = 0
     bytes_framed: int = 0
     bytes_tail: int = 0
+    """Bytes after the end, after a failure, or of an event that broke off."""
     events_read: int = 0
     rendered: int = 0
     carried: int = 0
+    """Keys nobody asked for, forwarded verbatim."""
     refused: int = 0
+    """Events of a frame that failed, the failure itself included."""
     frames: int = 0
-    frames_after_end: int = 0
+    frames_late: int = 0
+    """Frames after the end or after a failure: counted, not read."""
+    fields_unknown: int = 0
+    """Lines with a field that Server-Sent Events do not define; they stay in their frames."""
 
     def count(self, events: list[ev.Event]) -> None:
         """Add events that were shown or carried."""
@@ -101,7 +113,7 @@ class Ledger:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether nothing is unaccounted for."""
+        """Whether nothing is unaccounted for; true once the stream has ended, in any way."""
         return (
             self.bytes_received == self.bytes_framed + self.bytes_tail
             and self.events_read == self.rendered + self.carried + self.refused
@@ -112,7 +124,7 @@ class ReplyStream:
     """One streamed Chat Completions answer of a target.
 
     choices: the request's `n`. withhold_usage: the gateway asked for stream usage on its own, so a
-    frame with nothing else is not for the client.
+    frame with nothing else is not for the client. is_fast: whether frames may be read by templates.
     """
 
     def __init__(
@@ -130,12 +142,15 @@ class ReplyStream:
         self.state = State.OPEN
         self.final = DONE_FRAME
         """The end marker as the provider sent it, to be shown when the record is durable."""
+        self.all_finished = False
+        """Whether every choice has its finish, or the end marker stands in for it."""
         self._table = TRANSITIONS[target.terminal]
-        self._splitter = SseSplitter(frame_bytes_max=limits.frame_bytes_max)
+        self._splitter = SseSplitter()
         self._templates = Templates(self.decoder, self.fold) if is_fast else None
         self._limits = limits
         self._expected = set(range(choices))
         self._withhold_usage = withhold_usage
+        self._is_marked = False
         self._out: list[bytes] = []
 
     # ------------------------------------------------------------ bytes in
@@ -145,53 +160,61 @@ class ReplyStream:
 
         What was read before the failure stays: `take` gives its bytes, `reply` its content.
         """
-        self.ledger.bytes_received += len(chunk)
-        if self.has_ended():
-            self._tail(chunk)
+        ledger, limits = self.ledger, self._limits
+        ledger.bytes_received += len(chunk)
+        if not self._is_reading():
+            self._late(self._splitter.feed(chunk), len(chunk))
             return []
-        if self.ledger.bytes_received > self._limits.stream_bytes_max:
-            self.ledger.bytes_tail += len(chunk)
-            self._fail(Signal.ERROR)
-            raise UpstreamTooLarge(
-                f"the provider's stream passes {self._limits.stream_bytes_max} bytes"
-            )
+        beyond = ledger.bytes_received - limits.stream_bytes_max
+        is_long = self._splitter.pending + len(chunk) > limits.frame_bytes_max
+        raws = self._splitter.feed(chunk if beyond <= 0 else chunk[:-beyond])
         events: list[ev.Event] = []
-        raws = self._splitter.feed(chunk)
-        for position, raw in enumerate(raws):
+        for position, raw in enumerate(raws, 1):
             try:
+                ledger.bytes_framed += len(raw)
+                if is_long and len(raw) > limits.frame_bytes_max:
+                    raise _too_large("an event", limits.frame_bytes_max)
                 events += self._frame(raw)
             except Failure:
-                self._abandon(raws[position + 1 :])
+                self._stop(raws[position:], max(beyond, 0))
                 raise
             if self.has_ended():
-                for late in raws[position + 1 :]:
-                    self._tail(late)
-                self._abandon([])
-                break
-        if self._splitter.is_overfull:
-            self._abandon([])
-            self._fail(Signal.ERROR)
-            raise UpstreamTooLarge(
-                f"the provider sent an event of more than {self._limits.frame_bytes_max} bytes"
-            )
+                self._stop(raws[position:], max(beyond, 0))
+                return events
+        if is_long and self._splitter.pending > limits.frame_bytes_max:
+            self._stop([], max(beyond, 0))
+            raise _too_large("an event", limits.frame_bytes_max)
+        if beyond > 0:
+            self._stop([], beyond)
+            raise _too_large("a stream", limits.stream_bytes_max)
         return events
 
-    def _tail(self, raw: bytes) -> None:
-        self.ledger.bytes_tail += len(raw)
-        self.ledger.frames_after_end += 1
+    def _is_reading(self) -> bool:
+        return self.state is State.OPEN or self.state is State.FINISHED
 
-    def _abandon(self, raws: list[bytes]) -> None:
-        """What comes after the end or after a failure is counted, not shown."""
-        for raw in raws:
-            self._tail(raw)
-        self.ledger.bytes_tail += len(self._splitter.close())
+    def _advance(self, signal: Signal) -> None:
+        self.state = self._table[self.state, signal]
+
+    def _stop(self, raws: list[bytes], beyond: int) -> None:
+        """Read no further: what comes after the end or after a failure is counted, not shown.
+
+        raws: frames already split off. beyond: bytes that were not given to the splitter.
+        """
+        if self.state is not State.ENDED:
+            self._advance(Signal.ERROR)
+        self._late(raws, sum(map(len, raws)) + self._splitter.pending + beyond)
+
+    def _late(self, raws: list[bytes], size: int) -> None:
+        self.ledger.bytes_tail += size
+        self.ledger.frames_late += sum(1 for raw in raws if raw.strip(b"\r\n"))
+        if self._splitter.pending > self._limits.frame_bytes_max:
+            self._splitter.close()
 
     def _frame(self, raw: bytes) -> list[ev.Event]:
-        self.ledger.bytes_framed += len(raw)
+        """Read one frame. Raises a typed failure, which the caller answers."""
         self.ledger.frames += 1
-        templates = self._templates
-        if templates is not None:
-            hit = templates.match(raw)
+        if self._templates is not None:
+            hit = self._templates.match(raw)
             if hit is not None:
                 self._out.append(hit.out)
                 self.ledger.events_read += len(hit.events)
@@ -199,8 +222,10 @@ class ReplyStream:
                 self.ledger.rendered += len(hit.events) - hit.carried
                 return hit.events
         frame = parse_frame(raw)
+        self.ledger.fields_unknown += frame.unknown_fields
         if frame.error is not None:
-            self._refuse(line_failure(frame.error), 0)
+            self.ledger.refuse(0)
+            raise line_failure(frame.error)
         data = frame.data.strip() if frame.data is not None else b""
         if not data:
             self._comments(frame)
@@ -216,31 +241,38 @@ class ReplyStream:
 
     def _done(self, frame: Frame) -> list[ev.Event]:
         done: list[ev.Event] = [ev.Done()]
-        if self._table[self.state, Signal.DONE] is State.FAILED:
-            self._refuse(self._incomplete("[DONE] came before a finish reason"), 0)
-        if self.state is State.OPEN:
+        is_good = self._table[self.state, Signal.DONE] is State.ENDED
+        # Even where [DONE] needs no finish, an answer without its choices is none.
+        if not is_good or not self._expected <= self.decoder.seen:
+            self.ledger.refuse(0)
+            raise _incomplete("[DONE] came before a finish reason")
+        if not self.all_finished:
             self.decoder.flag("missing_finish")
-        self.state = self._table[self.state, Signal.DONE]
-        self.final = frame.shown if frame.shown.endswith((b"\n\n", b"\r\n\r\n")) else DONE_FRAME
+        self._advance(Signal.DONE)
+        self.all_finished = True
+        self._is_marked = True
+        if frame.shown.endswith((b"\n\n", b"\r\n\r\n")):
+            self.final = frame.shown
         self.ledger.count(done)
         return done
 
     def _data(self, frame: Frame, data: bytes) -> list[ev.Event]:
         try:
             decoded = self.decoder.chunk(data)
-        except Failure as failure:
-            self._refuse(failure, self.decoder.pending_events)
+        except Failure:
+            self.ledger.refuse(self.decoder.pending_events)
+            if frame.event == b"error":
+                raise line_failure(data) from None
+            raise
         if frame.event == b"error" and decoded.failure is None:
             decoded.failure = line_failure(data)
         for event in decoded.events:
             self.fold.add(event)
         self.ledger.count(decoded.events)
         if decoded.failure is not None:
-            self._fail(Signal.ERROR)
             raise decoded.failure
-        is_finished = self._expected | self.decoder.seen <= self.decoder.finished
-        signal = Signal.ALL_FINISHED if is_finished else Signal.FRAME
-        self.state = self._table[self.state, signal]
+        self.all_finished = self._expected | self.decoder.seen <= self.decoder.finished
+        self._advance(Signal.ALL_FINISHED if self.all_finished else Signal.FRAME)
         if not (decoded.is_usage_only and self._withhold_usage):
             self._show(frame, decoded)
         if self._templates is not None:
@@ -254,17 +286,6 @@ class ReplyStream:
         for payload in decoded.payloads[:-1]:
             self._out.append(b"data: " + payload + b"\n\n")
         self._out.append(frame.with_data(decoded.payloads[-1]))
-
-    def _refuse(self, failure: Failure, events: int) -> None:
-        self.ledger.refuse(events)
-        self._fail(Signal.ERROR)
-        raise failure
-
-    def _fail(self, signal: Signal) -> None:
-        self.state = self._table.get((self.state, signal), State.FAILED)
-
-    def _incomplete(self, what: str) -> UpstreamStreamIncomplete:
-        return UpstreamStreamIncomplete(f"the provider's stream broke off: {what}")
 
     # ----------------------------------------------------------- bytes out
 
@@ -282,42 +303,47 @@ class ReplyStream:
         """Whether the end marker was read: nothing that follows matters."""
         return self.state is State.ENDED
 
-    @property
-    def all_finished(self) -> bool:
-        """Whether every choice has its finish."""
-        return self.state in (State.FINISHED, State.ENDED, State.CLOSED)
-
     def close(self, *, is_cut: bool = False) -> Reply:
         """The reply, if the stream ended legally. Raises UpstreamStreamIncomplete otherwise.
 
         is_cut: the body stopped before its own framing said so. `take` may have more afterwards.
         """
-        self._last_event()
-        signal = Signal.CUT if is_cut else Signal.END
-        had_marker = self.has_ended()
-        self.state = self._table.get((self.state, signal), State.FAILED)
+        is_inside = self._last_event()
+        self._advance(Signal.CUT if is_cut or is_inside else Signal.END)
         self._flush()
         if self.state is not State.CLOSED:
-            raise self._incomplete(
-                "the connection was cut" if is_cut else "it ended before a finish reason"
-            )
-        if not had_marker:
+            if is_cut or is_inside:
+                where = "inside an event" if is_inside else "between two events"
+                raise _incomplete(f"it was cut {where}")
+            raise _incomplete("it ended before a finish reason")
+        if not self._is_marked:
             self.decoder.flag("missing_done")
         return self.reply()
 
-    def _last_event(self) -> None:
-        """An event without its blank line counts, if it is whole; else it is tail."""
+    def abandon(self) -> Reply:
+        """What arrived, of a stream that nobody reads on; `take` may have more afterwards."""
+        if self._is_reading():
+            self.ledger.bytes_tail += len(self._splitter.close())
+        self._advance(Signal.CUT)
+        self._flush()
+        return self.reply()
+
+    def _last_event(self) -> bool:
+        """Read an event without its blank line, if it is whole; returns whether one broke off."""
+        if not self._is_reading():
+            return False
         raw = self._splitter.close()
-        if not raw:
-            return
         frame = parse_frame(raw)
-        data = (frame.data or b"").strip()
-        if self.state is State.ENDED or not _is_whole(data):
+        if frame.error is None and not _is_whole((frame.data or b"").strip()):
             self.ledger.bytes_tail += len(raw)
-            return
-        self._frame(raw)
-        if self._out and not self._out[-1].endswith(b"\n\n"):
-            self._out[-1] = self._out[-1].rstrip(b"\r\n") + b"\n\n"
+            return has_fields(raw)
+        self.ledger.bytes_framed += len(raw)
+        try:
+            self._frame(raw.rstrip(b"\r\n") + b"\n\n")
+        except Failure:
+            self._stop([], 0)
+            raise
+        return False
 
     def _flush(self) -> None:
         held = self.decoder.close()
@@ -327,14 +353,17 @@ class ReplyStream:
         for payload in held.payloads or ():
             self._out.append(b"data: " + payload + b"\n\n")
 
-    def abandon(self) -> Reply:
-        """What arrived, where no ending will come; `take` may have text that was held back."""
-        self._flush()
-        return self.reply()
-
     def reply(self) -> Reply:
         """What arrived so far, on any ending."""
         return finished_reply(self.fold, self.decoder)
+
+
+def _incomplete(what: str) -> UpstreamStreamIncomplete:
+    return UpstreamStreamIncomplete(f"the provider's stream broke off: {what}")
+
+
+def _too_large(what: str, bytes_max: int) -> UpstreamTooLarge:
+    return UpstreamTooLarge(f"the provider sent {what} of more than {bytes_max} bytes")
 
 
 def read_whole(
@@ -345,6 +374,8 @@ def read_whole(
     choices: the request's `n`; fewer choices in the answer are a flag, not a failure. Raises the
     typed failure of an error body, or of an answer that cannot be carried.
     """
+    if len(data) > limits.body_bytes_max:
+        raise _too_large("a body", limits.body_bytes_max)
     decoder = ChatDecoder(target, limits)
     decoded, _ = decoder.body(data)
     fold = Fold(usage_incremental=target.preset.usage_incremental)
@@ -359,30 +390,30 @@ def read_whole(
 def finished_reply(fold: Fold, decoder: ChatDecoder) -> Reply:
     """The fold's reply with the decoder's flags and drift, and tool arguments looked at."""
     reply = fold.reply()
-    for name in decoder.flags:
-        reply.flag(name)
-    reply.drift = decoder.drift
+    reply.flags = list(decoder.flags)
+    reply.drift = decoder.drifted
     for choice in reply.choices:
+        mirrored = decoder.choice(choice.index).carriers
+        choice.carriers = list(dict.fromkeys([*choice.carriers, *mirrored]))
         for call in choice.tool_calls:
             if call.arguments and call.arguments.strip() and not _is_json(call.arguments):
-                reply.flag("tool_arguments_invalid")
+                reply.flags.append("tool_arguments_invalid")
+    reply.flags = list(dict.fromkeys(reply.flags))
     return reply
 
 
 def _is_whole(data: bytes) -> bool:
-    """Whether the data of a last event is whole: the end marker, or JSON that can be read."""
+    """Whether the data of a last event is whole: the end marker, or JSON that closes by itself."""
     if data == b"[DONE]":
         return True
     try:
-        read_provider(data)
+        return isinstance(read_provider(data).value, dict | list)
     except Malformed:
         return False
-    return True
 
 
 def _is_json(text: str) -> bool:
     try:
-        read_provider(text.encode("utf-8", "surrogatepass"))
+        return not read_provider(text.encode("utf-8", "surrogatepass")).has_nonfinite
     except Malformed:
         return False
-    return True

@@ -28,15 +28,16 @@ class _Call:
 class ToolCalls:
     """The tool calls of one choice while they arrive."""
 
-    __slots__ = ("_by_id", "_by_index", "_calls", "_choice", "_last", "repaired")
+    __slots__ = ("_by_id", "_by_index", "_calls", "_choice", "_last", "_next", "is_repaired")
 
     def __init__(self, choice: int) -> None:
         self._choice = choice
-        self._calls: list[_Call] = []
+        self._calls: dict[int, _Call] = {}
+        self._next = 0
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
         self._last: _Call | None = None
-        self.repaired = False
+        self.is_repaired = False
         """Whether a fragment was put to a call by inference."""
 
     def read(
@@ -106,21 +107,22 @@ class ToolCalls:
         if call is not None:
             if call_id is not None and call.id is not None and call_id != call.id:
                 known = self._by_id.get(call_id)
-                if known is not None:
-                    return known
-                return self._open(index, call_id)
+                if known is None:
+                    return self._open(index, call_id)
+                self._by_index[index] = known
+                return known
             if call_id is not None and call.id is None:
                 call.id = call_id
                 self._by_id.setdefault(call_id, call)
             return call
         if call_id is None and name is None:
-            waiting = [known for known in self._calls if not known.has_arguments]
+            waiting = [known for known in self._calls.values() if not known.has_arguments]
             if len(waiting) != 1:
                 raise ToolFragmentOrphan(
                     f"the provider sent arguments for tool call {index}, which was never opened",
                     param=path,
                 )
-            self.repaired = True
+            self.is_repaired = True
             self._by_index[index] = waiting[0]
             return waiting[0]
         return self._open(index, call_id)
@@ -128,10 +130,9 @@ class ToolCalls:
     def _open(self, index: int, call_id: str | None) -> _Call:
         if len(self._calls) >= CALLS_MAX:
             raise UpstreamTooLarge(f"the provider sent more than {CALLS_MAX} tool calls")
-        taken = {call.index for call in self._calls}
-        shown = index if index not in taken and index >= 0 else max(taken, default=-1) + 1
-        call = _Call(shown, call_id)
-        self._calls.append(call)
+        shown = index if index not in self._calls and index >= 0 else self._next
+        call = self._calls[shown] = _Call(shown, call_id)
+        self._next = max(self._next, shown + 1)
         self._by_index[index] = call
         if call_id is not None:
             self._by_id.setdefault(call_id, call)

@@ -18,14 +18,22 @@ from everyturn.errors import (
     ReasoningConflict,
     TranslationError,
     UpstreamError,
+    UpstreamTooLarge,
 )
 from everyturn.wire import events as ev
-from everyturn.wire.dialects.chat_message import ChoiceReader
-from everyturn.wire.dialects.failures import body_failure, frame_failure
+from everyturn.wire.dialects.chat_choice import ChoiceReader
+from everyturn.wire.dialects.chat_message import WITHHELD_NOTE, Beside
+from everyturn.wire.dialects.failures import reported_failure
+from everyturn.wire.growing import MISSING, Missing
 from everyturn.wire.limits import Limits
 from everyturn.wire.preset import Target
-from everyturn.wire.reader import Malformed, read_provider, write
-from everyturn.wire.reasoning import KNOWN_CARRIERS, is_empty, speaks_of_reasoning
+from everyturn.wire.reader import Malformed, key_name, read_provider, write
+from everyturn.wire.reasoning import (
+    KNOWN_CARRIERS,
+    is_empty,
+    is_withheld,
+    speaks_of_reasoning,
+)
 
 ENVELOPE: Final = frozenset(
     {"id", "object", "created", "model", "service_tier", "system_fingerprint", "obfuscation"}
@@ -34,6 +42,9 @@ ENVELOPE: Final = frozenset(
 
 CHOICES_MAX: Final = 1024
 """Bound on the index of a choice; OpenAI allows `n` up to 128."""
+
+DRIFT_NOTES_MAX: Final = 8
+"""Notes on carried drift; all of it is in the record."""
 
 
 class Decoded(msgspec.Struct):
@@ -60,11 +71,17 @@ class ChatDecoder:
         self._envelope: dict[str, Any] = {}
         self._events: list[ev.Event] = []
         self._is_changed = False
+        self._held = 0
+        self._held_at: dict[tuple[str, int, str], int] = {}
+        self._drift: dict[str, dict[str, Any]] = {}
         self.notes: list[str] = []
         """What was done that the client cannot see, for the note header or a comment."""
         self.flags: list[str] = []
-        self.drift: list[dict[str, Any]] = []
+
+    @property
+    def drifted(self) -> list[dict[str, Any]]:
         """Path, type and length of each output that was carried as drift."""
+        return list(self._drift.values())
 
     @property
     def finished(self) -> set[int]:
@@ -103,26 +120,37 @@ class ChatDecoder:
     def chunk(self, data: bytes) -> Decoded:
         """Read one frame's data. Raises the failures of section 3 of the HTTP reference."""
         tree = self._read(data)
+        failure = reported_failure(tree)
+        if failure is not None:
+            self._read_beside(failure, tree, is_whole=False)
+            error = tree.get("error", tree) if isinstance(tree, dict) else tree
+            self._events.append(ev.ErrorSeen(error))
+            return Decoded(self._taken(), failure=failure)
         if not isinstance(tree, dict):
-            return self._foreign(tree)
+            raise TranslationError("the provider sent an event that is no JSON object")
         shown, before = self._body(tree, is_whole=False)
-        events, self._events = self._events, []
         payloads: list[bytes] | None = None
         if self._is_changed or before:
             payloads = [self._frame(index, delta) for index, delta in before]
             payloads.append(write(shown))
-        failure = frame_failure(shown)
-        if failure is not None:
-            events.append(ev.ErrorSeen(tree.get("error", tree)))
-            return Decoded(events, payloads, failure=failure)
-        return Decoded(events, payloads, _is_usage_only(tree))
+        return Decoded(self._taken(), payloads, _is_usage_only(tree))
 
-    def _foreign(self, tree: Any) -> Decoded:
-        """A frame that is no object: some providers send errors as an array."""
-        failure = body_failure(tree)
-        if failure is None:
-            raise TranslationError("the provider sent an event that is no JSON object")
-        return Decoded([ev.ErrorSeen(tree)], failure=failure)
+    def _read_beside(self, failure: Failure, tree: Any, *, is_whole: bool) -> None:
+        """What stands beside an error, as far as it can be read; its members as a client sees them.
+
+        The error is told whatever else is wrong with them.
+        """
+        if not isinstance(tree, dict) or is_empty(tree.get("error")):
+            return
+        try:
+            shown, _ = self._body(tree, is_whole=is_whole)
+        except Failure:
+            shown = {}
+        failure.frame_extra = {key: shown[key] for key in failure.frame_extra if key in shown}
+
+    def _taken(self) -> list[ev.Event]:
+        events, self._events = self._events, []
+        return events
 
     def _frame(self, index: int, delta: dict[str, Any]) -> bytes:
         choice = {"index": index, "delta": delta, "finish_reason": None}
@@ -135,8 +163,7 @@ class ChatDecoder:
             for delta in choice.flush(self._events):
                 payloads.append(self._frame(index, delta))
         self._end()
-        events, self._events = self._events, []
-        return Decoded(events, payloads)
+        return Decoded(self._taken(), payloads)
 
     def _end(self) -> None:
         for choice in self._choices.values():
@@ -152,8 +179,9 @@ class ChatDecoder:
         body, for JSON that is no answer, and for what section 3 of the HTTP reference refuses.
         """
         tree = self._read(data)
-        failure = body_failure(tree)
+        failure = reported_failure(tree)
         if failure is not None:
+            self._read_beside(failure, tree, is_whole=True)
             raise failure
         if not isinstance(tree, dict) or not isinstance(tree.get("choices"), list):
             raise TranslationError(
@@ -170,8 +198,7 @@ class ChatDecoder:
                 )
             if not choice.has_finish:
                 self.flag("missing_finish")
-        events, self._events = self._events, []
-        return Decoded(events, [write(shown)] if self._is_changed else None), shown
+        return Decoded(self._taken(), [write(shown)] if self._is_changed else None), shown
 
     # ------------------------------------------------------------ both
 
@@ -181,7 +208,10 @@ class ChatDecoder:
         try:
             document = read_provider(data)
         except Malformed as bad:
-            raise TranslationError(f"the provider sent JSON that cannot be read: {bad}") from None
+            # Without the path: a key may be content.
+            raise TranslationError(
+                f"the provider sent JSON that cannot be read: {bad.reason}"
+            ) from None
         if document.has_nonfinite:
             self._is_changed = True
             self.flag("nonfinite_number")
@@ -192,63 +222,68 @@ class ChatDecoder:
     ) -> tuple[dict[str, Any], list[tuple[int, dict[str, Any]]]]:
         shown: dict[str, Any] = {}
         before: list[tuple[int, dict[str, Any]]] = []
-        beside = self._reasoning_beside_choices(tree)
+        beside = self._beside_choices(tree)
         for key, value in tree.items():
             if key == "choices":
                 shown[key] = self._read_choices(value, before, beside, is_whole=is_whole)
             elif key == "usage":
-                self._usage("usage", value)
+                self._usage(key, value)
                 shown[key] = value
             elif key in ENVELOPE:
-                self._events.append(ev.Value("body", 0, key, value))
                 self._envelope_member(key, value)
                 shown[key] = value
-            elif key == "error":
-                shown[key] = value
-                if is_empty(value):
-                    self._events.append(ev.Unknown("body", 0, key, value))
-            elif key == "reasoning_content" and beside is not None:
+            elif key == "error" and not is_empty(value):
+                shown[key] = value  # Told as a failure.
+            elif key == "reasoning_content" and not isinstance(beside, Missing):
                 self._is_changed = True
             else:
                 self._other(key, value, shown)
         return shown, before
 
     def _envelope_member(self, key: str, value: Any) -> None:
+        self.hold(value, ("body", 0, key))
+        self._events.append(ev.Value("body", 0, key, value))
         if key in ("id", "object", "created", "model"):
             self._envelope[key] = value
 
     def _other(self, key: str, value: Any, shown: dict[str, Any]) -> None:
         if key == "x_groq" and isinstance(value, dict) and "usage" in value:
             self._usage("x_groq.usage", value["usage"])
-        if self.unknown("body", 0, key, value, path=key):
+        if self.unknown("body", 0, key, value, where=""):
             shown[key] = value
+        else:
+            self._is_changed = True
 
-    def _reasoning_beside_choices(self, tree: dict[str, Any]) -> str | None:
+    def _beside_choices(self, tree: dict[str, Any]) -> Beside:
         """The older DashScope form: reasoning text at the top level, where the preset reads it."""
-        if "body.reasoning_content" not in self._target.read:
-            return None
-        value = tree.get("reasoning_content")
+        if "body.reasoning_content" not in self._target.read or "reasoning_content" not in tree:
+            return MISSING
+        value = tree["reasoning_content"]
         if value is not None and not isinstance(value, str):
             raise TranslationError(
                 "the provider sent reasoning that is no string", param="reasoning_content"
             )
-        if value is None or (isinstance(tree.get("choices"), list) and tree["choices"]):
+        if tree.get("choices"):
             return value
-        raise TranslationError(
-            "the provider sent reasoning beside no choice", param="reasoning_content"
-        )
+        if value:
+            raise TranslationError(
+                "the provider sent reasoning beside no choice", param="reasoning_content"
+            )
+        return MISSING
 
     def _usage(self, place: str, value: Any) -> None:
+        if place not in self._target.preset.usage_places and place != "usage":
+            return
         if value is not None and not isinstance(value, dict):
             raise TranslationError("the provider sent usage that is no object", param=place)
-        if place in self._target.preset.usage_places or place == "usage":
-            self._events.append(ev.Usage(place, value))
+        self.hold(value, None if self._target.preset.usage_incremental else ("body", 0, place))
+        self._events.append(ev.Usage(place, value))
 
     def _read_choices(
         self,
         choices: Any,
         before: list[tuple[int, dict[str, Any]]],
-        beside: str | None,
+        beside: Beside,
         *,
         is_whole: bool,
     ) -> Any:
@@ -262,58 +297,95 @@ class ChatDecoder:
             path = f"choices[{position}]"
             if not isinstance(choice, dict):
                 raise TranslationError("the provider sent a choice that is no object", param=path)
-            index = choice.get("index", position)
-            if (
-                not isinstance(index, int)
-                or isinstance(index, bool)
-                or not 0 <= index < CHOICES_MAX
-            ):
-                raise TranslationError(
-                    "the provider sent a choice whose index cannot be used", param=f"{path}.index"
-                )
-            reader = self.choice(index)
-            result = reader.read(
+            index = self._index_of(choice, position, path)
+            if is_whole and index in self._choices:
+                # Two answers must not become one; clients tell them apart by this index too.
+                index = max(self._choices) + 1
+                choice = {**choice, "index": index}
+                self._is_changed = True
+                self.flag("choice_index_repaired")
+            result = self.choice(index).read(
                 choice,
                 self._events,
                 path=path,
-                beside=beside if position == 0 else None,
+                beside=beside if position == 0 else MISSING,
                 is_whole=is_whole,
             )
-            self._is_changed = self._is_changed or result.is_changed
+            self._is_changed |= result.is_changed
             before.extend((index, delta) for delta in result.before)
             shown.append(result.shown)
-            if "usage" in choice and "choice.usage" in self._target.preset.usage_places:
+            if "usage" in choice:
                 self._usage("choice.usage", choice["usage"])
         return shown
 
-    def unknown(self, scope: ev.Scope, index: int, key: str, value: Any, *, path: str) -> bool:
+    def _index_of(self, choice: dict[str, Any], position: int, path: str) -> int:
+        index = choice.get("index", position)
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < CHOICES_MAX:
+            raise TranslationError(
+                "the provider sent a choice whose index cannot be used", param=f"{path}.index"
+            )
+        return index
+
+    def unknown(self, scope: ev.Scope, index: int, key: str, value: Any, *, where: str) -> bool:
         """Answer a key that has no meaning of its own: carry it, or refuse it as drift.
 
-        Returns whether the client sees it. Raises ProtocolDrift.
+        where: the path of the object it stands in; "" for the body.
+        Returns whether the client sees it. Raises ProtocolDrift and UpstreamTooLarge.
         """
-        speaks = key in KNOWN_CARRIERS or speaks_of_reasoning(key)
-        if not speaks or is_empty(value) or key in self._target.preset.carry:
+        is_evidenced = key in self._target.preset.carry
+        is_said_anew = scope == "body" or (
+            scope == "choice" and not is_evidenced and not isinstance(value, list)
+        )
+        self.hold(value, (scope, index, key) if is_said_anew else None)
+        if is_empty(value) or not (key in KNOWN_CARRIERS or speaks_of_reasoning(key)):
             self._events.append(ev.Unknown(scope, index, key, value))
             return True
+        if is_evidenced:
+            self._events.append(ev.Value(scope, index, key, value))
+        else:
+            name = key_name(key)
+            self.drift(f"{where}.{name}" if where else name, value)
+            self._events.append(ev.Drift(scope, index, key, value))
+        if self._target.show_reasoning or not is_withheld(key, value):
+            return True
+        self.note(WITHHELD_NOTE)
+        return False
+
+    def drift(self, path: str, value: Any) -> None:
+        """Answer reasoning where the preset evidences none: note it, or raise ProtocolDrift."""
         if self._target.on_drift == "fail":
             raise ProtocolDrift(
                 f"the provider sent `{path}`, which preset `{self._target.preset.name}` does not "
                 "evidence",
                 param=path,
             )
-        self._events.append(ev.Drift(scope, index, key, value))
-        self._note_drift(path, value)
-        return self._target.show_reasoning
-
-    def _note_drift(self, path: str, value: Any) -> None:
         size = len(value) if isinstance(value, str | list | dict) else 1
-        for entry in self.drift:
-            if entry["path"] == path:
-                entry["length"] += size
-                entry["times"] += 1
-                return
-        self.drift.append({"path": path, "type": type(value).__name__, "length": size, "times": 1})
-        self.note(f"carried {path} as drift")
+        entry = self._drift.get(path)
+        if entry is None:
+            kind = type(value).__name__
+            self._drift[path] = {"path": path, "type": kind, "length": size, "times": 1}
+            if len(self._drift) <= DRIFT_NOTES_MAX:
+                self.note(f"carried {path} as drift")
+            return
+        entry["length"] += size
+        entry["times"] += 1
+
+    def hold(self, value: Any, place: tuple[str, int, str] | None = None) -> None:
+        """Count what has to be kept of the answer beside its texts. Raises UpstreamTooLarge.
+
+        place: where a later value replaces it; None where values add up.
+        """
+        size = _size(value)
+        if place is not None:
+            size += len(place[2])
+            self._held -= self._held_at.get(place, 0)
+            self._held_at[place] = size
+        self._held += size
+        if self._held > self._limits.carried_bytes_max:
+            raise UpstreamTooLarge(
+                "what the provider sent beside its texts passes "
+                f"{self._limits.carried_bytes_max} bytes"
+            )
 
 
 def _is_usage_only(tree: dict[str, Any]) -> bool:
@@ -322,3 +394,14 @@ def _is_usage_only(tree: dict[str, Any]) -> bool:
         and isinstance(tree.get("usage"), dict)
         and all(key in ENVELOPE or key in ("choices", "usage") for key in tree)
     )
+
+
+def _size(value: Any) -> int:
+    """About the bytes of a value in JSON."""
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, dict):
+        return 2 + sum(len(key) + 4 + _size(item) for key, item in value.items())
+    if isinstance(value, list):
+        return 2 + sum(1 + _size(item) for item in value)
+    return 8

@@ -35,17 +35,12 @@ def status_failure(status: int, body: bytes, *, retry_after_ms: int | None = Non
     return UpstreamError(said, extra=extra, frame_extra=rest, retry_after_ms=retry_after_ms)
 
 
-def body_failure(tree: Any) -> Failure | None:
-    """The failure that a body with a good status reports; None if it reports none."""
-    if isinstance(tree, dict) and tree.get("choices") and is_empty(tree.get("error")):
-        return None
+def reported_failure(tree: Any) -> Failure | None:
+    """The failure that a frame, or a body with a good status, reports; None if it reports none.
+
+    What else it says is in `frame_extra`, as the provider sent it.
+    """
     error, rest = _error_of(tree)
-    return None if error is None else _failure(error, rest)
-
-
-def frame_failure(frame: dict[str, Any]) -> Failure | None:
-    """The failure that a frame of a stream reports, beside whatever else it says; None if none."""
-    error, rest = _error_of(frame)
     return None if error is None else _failure(error, rest)
 
 
@@ -97,18 +92,20 @@ def _error_of(tree: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def _extra(error: Any) -> dict[str, Any]:
-    """The provider's error members as they stand in ours; its code moves to `upstream_code`."""
-    if not isinstance(error, dict):
-        return {"message": error if isinstance(error, str) else "the provider sent an error"}
-    extra = {key: value for key, value in error.items() if key != "code"}
-    if "code" in error:
-        extra["upstream_code"] = error["code"]
-    if not isinstance(extra.get("message"), str):
-        detail = extra.get("message") or extra.get("detail")
-        if detail is not None:
-            extra["upstream_message"] = detail
-        extra["message"] = detail if isinstance(detail, str) else "the provider sent an error"
-    return extra
+    """The provider's error members as they stand in ours; those that we set get a name of theirs.
+
+    A message that is no string stands as `upstream_message`.
+    """
+    members = dict(error) if isinstance(error, dict) else {"message": error}
+    for key in ("code", "hint"):
+        if key in members:
+            members[f"upstream_{key}"] = members.pop(key)
+    message = members.get("message") or members.get("detail")
+    if not isinstance(message, str):
+        if not is_empty(message):
+            members["upstream_message"] = message
+        message = "the provider sent an error"
+    return {**members, "message": message}
 
 
 def _status_of(error: Any, rest: dict[str, Any]) -> int | None:
