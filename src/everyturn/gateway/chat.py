@@ -61,6 +61,8 @@ class ChatService:
         self._request_bytes_max = request_bytes_max
         self._open_turns_max = open_turns_max
         self._open: set[asyncio.Task[object]] = set()
+        self._calling: set[asyncio.Task[object]] = set()
+        """Of the open turns, those whose call is under way; the others end by themselves."""
         self._is_cut_off = False
         self._is_idle: asyncio.Event | None = None
         self.is_stopping = False
@@ -71,7 +73,7 @@ class ChatService:
         return len(self._open)
 
     async def idle(self, seconds: float, hurry: asyncio.Event) -> bool:
-        """Wait until no turn is open, at most `seconds`, or until `hurry` is set; whether none is."""
+        """Wait until no turn is open, at most `seconds` or until `hurry`; whether none is."""
         if not self._open:
             return True
         self._is_idle = asyncio.Event()
@@ -84,7 +86,7 @@ class ChatService:
     def cut_off(self) -> None:
         """End every open turn now, as an error to its client and complete in the record."""
         self._is_cut_off = True
-        for task in self._open:
+        for task in self._calling:
             task.cancel()
 
     async def answer(self, exchange: Exchange) -> None:
@@ -141,7 +143,12 @@ class ChatService:
 
     async def _run(self, exchange: Exchange, call: Call) -> CallResult:
         """Run the call while the client is there, and answer whatever ends it."""
+        task = asyncio.current_task()
+        assert task is not None  # The server runs each request in a task.
+        if self._is_cut_off:
+            return call.broken_off(GatewayStopping("the gateway shut down before the call began"))
         watch = exchange.watch_client()
+        self._calling.add(task)
         try:
             result = await call.run()
         except asyncio.CancelledError:
@@ -151,7 +158,8 @@ class ChatService:
             return call.broken_off(InternalError("the gateway failed in this call"))
         finally:
             watch.stop()
-        if watch.is_gone:
+            self._calling.discard(task)
+        if watch.is_gone or self._is_cut_off:
             await _absorb_cancellation()
         return result
 
@@ -168,7 +176,7 @@ class ChatService:
 
 
 async def _absorb_cancellation() -> None:
-    """Take the cancellation of a watch that fired while the call ended by itself."""
+    """Take a cancellation that was asked for while the call ended by itself."""
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:
