@@ -1,0 +1,1 @@
+"""Timed things, run by hand: `make bench` and its parts. Never part of the test suite."""
