@@ -8,20 +8,25 @@ was. In this order: reasoning first (its text is gone before anything else looks
 from __future__ import annotations
 
 from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
 from everyturn.audit import media, reasoning
+from everyturn.audit.checks import name_level
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted, Redactor
-from everyturn.audit.rules import FAILED
+from everyturn.audit.rules import FAILED, KEY_RULE
 from everyturn.audit.scan import Scanner, encode
 from everyturn.wire import reader
 
 _REASONING: Final = 0
 _MEDIA: Final = 1
 _FAILED_JSON: Final = f'"{FAILED}"'
+_URLS_MAX: Final = 1024
+_QUERY_SECRETS: Final = frozenset({"key", "sig", "signature", "code"})
+"""Names of query parameters that are secrets beside those that any member's name can be."""
 
 
 class Cleaner:
-    """Makes text and JSON fit to be stored. Holds no state between calls.
+    """Makes text and JSON fit to be stored. Holds no state between calls but addresses.
 
     key: secret of this installation that makes the hashes of media, up to 64 bytes.
     """
@@ -29,6 +34,7 @@ class Cleaner:
     def __init__(self, redactor: Redactor, key: bytes) -> None:
         self._redactor = redactor
         self._key = key
+        self._urls: dict[str, str] = {}
         self._scanner = Scanner([reasoning.HINT, media.HINT, *redactor.hints])
 
     @property
@@ -38,15 +44,42 @@ class Cleaner:
 
     def sent(self, raw: bytes) -> Redacted[str]:
         """JSON text of something a client sent (a message, a tool), as it may rest."""
-        return self._json(raw, is_answer=False)
+        return self._json(raw, is_answer=False, has_controls=False)
+
+    def parameters(self, tree: dict[str, Any]) -> Redacted[str]:
+        """A request's parameters, as JSON text that may rest."""
+        return self._tree(tree, is_answer=False, has_controls=True)
 
     def said(self, tree: Any) -> Redacted[str]:
         """A tree that a provider said, as JSON text that may rest."""
+        return self._tree(tree, is_answer=True, has_controls=False)
+
+    def url(self, url: str) -> str:
+        """An address without userinfo, and without query values that are secrets.
+
+        Kept: there are as many as models in the configuration.
+        """
+        known = self._urls.get(url)
+        if known is None:
+            if len(self._urls) >= _URLS_MAX:
+                self._urls.clear()
+            known = self._urls[url] = self._url(url)
+        return known
+
+    def _url(self, url: str) -> str:
         try:
-            raw = reader.write(tree)
-        except Exception:  # noqa: BLE001 - what cannot be written cannot be scanned
-            return Redacted(_FAILED_JSON, {"scan_failed": 1})
-        return self._json(raw, is_answer=True)
+            parts = urlsplit(url)
+            query = "&".join(self._pair(pair) for pair in parts.query.split("&") if pair)
+            bare = parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment="")
+            return self._redactor.redact_text(urlunsplit(bare)).value
+        except ValueError:
+            return FAILED
+
+    def _pair(self, pair: str) -> str:
+        name, equals, value = pair.partition("=")
+        if name.lower() in _QUERY_SECRETS or name_level(name) > 0:
+            return f"{name}=[redacted:{KEY_RULE}:{self._redactor.tag(value)}]" if value else pair
+        return name + equals + value
 
     def text(self, text: str) -> Redacted[str]:
         """Plain text, as it may rest."""
@@ -60,7 +93,14 @@ class Cleaner:
             return Redacted(FAILED, {"scan_failed": 1})
         return self._redactor.redact_text(text)
 
-    def _json(self, raw: bytes, *, is_answer: bool) -> Redacted[str]:
+    def _tree(self, tree: Any, *, is_answer: bool, has_controls: bool) -> Redacted[str]:
+        try:
+            raw = reader.write(tree)
+        except Exception:  # noqa: BLE001 - what cannot be written cannot be scanned
+            return Redacted(_FAILED_JSON, {"scan_failed": 1})
+        return self._json(raw, is_answer=is_answer, has_controls=has_controls)
+
+    def _json(self, raw: bytes, *, is_answer: bool, has_controls: bool) -> Redacted[str]:
         try:
             hits = self._scanner.scan(raw)
             if not hits:
@@ -68,7 +108,9 @@ class Cleaner:
             if hits[0] <= _MEDIA:
                 tree = reader.read_provider(raw).value
                 if _REASONING in hits:
-                    tree = reasoning.mark_tree(tree, is_answer=is_answer).value
+                    tree = reasoning.mark_tree(
+                        tree, is_answer=is_answer, has_controls=has_controls
+                    ).value
                 if _MEDIA in hits:
                     tree = media.hash_media(tree, self._key)
                 raw = reader.write(tree)

@@ -130,13 +130,15 @@ def speaks_of_reasoning(name: str) -> bool:
     return not low.endswith(_CONTROL_ENDS) and not low.startswith(_CONTROL_STARTS)
 
 
-def mark_tree(tree: Any, *, is_answer: bool = False) -> Marked:
+def mark_tree(tree: Any, *, is_answer: bool = False, has_controls: bool = False) -> Marked:
     """The tree with each reasoning text replaced by its mark.
 
     is_answer: the tree is what a provider said, so that members whose names only speak of
     reasoning count as well; in a request such names are parameters.
+    has_controls: the tree is a request's parameters, where an object under a carrier's name asks
+    for reasoning (`"reasoning": {"effort": …}`) and holds none.
     """
-    walk = _Walk(is_answer)
+    walk = _Walk(is_answer, has_controls)
     value = walk.any(tree)
     return Marked(value, walk.chars, tuple(walk.carriers))
 
@@ -188,7 +190,7 @@ def _is_tag_mark(text: str) -> bool:
 
 def texts_in(tree: Any) -> Iterator[str]:
     """Every reasoning text that `mark_tree` would mark, to find it again where it was echoed."""
-    walk = _Walk(is_answer=True)
+    walk = _Walk(is_answer=True, has_controls=False)
     walk.any(tree)
     yield from walk.texts
 
@@ -219,8 +221,9 @@ def _forms(text: str) -> list[str]:
 class _Walk:
     """One pass over one tree; copies what it changes and nothing else."""
 
-    def __init__(self, is_answer: bool) -> None:
+    def __init__(self, is_answer: bool, has_controls: bool) -> None:
         self._is_answer = is_answer
+        self._has_controls = has_controls
         self.chars = 0
         self.carriers: dict[str, None] = {}
         self.texts: list[str] = []
@@ -267,7 +270,7 @@ class _Walk:
                 new = [self._item(one, name) for one in item]
                 return new if any(a is not b for a, b in zip(new, item, strict=True)) else item
             return self._whole(item, name)
-        if isinstance(item, dict) and MARK not in item:
+        if isinstance(item, dict) and MARK not in item and not self._has_controls:
             if any(isinstance(item.get(key), str | list | dict) for key in _ITEM_TEXTS):
                 return self._item(item, name)
             return self.any(item)
