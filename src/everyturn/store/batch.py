@@ -22,13 +22,12 @@ from everyturn.audit.records import (
     ModelCall,
     Record,
     TurnAudit,
-    is_open,
 )
-from everyturn.store.rows import CODECS, text_reference
+from everyturn.store.rows import CODECS, References, text_reference
 from everyturn.store.state import Memory, Stored, record_id
 
 _COUNTS: Final = (64, 32, 16, 8, 4, 2, 1)
-NO_REFERENCES: Final = (None, None, None, None, None, None)
+NO_REFERENCES: Final[References] = (None, None, None, None, None, None)
 """Of a turn whose texts stand in their own columns: content or row, offset and length of each."""
 _REFERENCE_CONTENTS_MAX: Final = 4
 
@@ -106,7 +105,8 @@ class Batch:
 
     def add(self, group: Group) -> bool:
         """Stage a group; False, with nothing staged, where it needs care."""
-        if not (self._has_quick_records(group) and self._has_quick_contents(group)):
+        befores = self._quick_befores(group)
+        if befores is None or not self._has_quick_contents(group):
             return False
         for content in group.contents:
             self.content_key(content.address, content.text)
@@ -115,81 +115,92 @@ class Batch:
             assert key is not None
             self.stage_node(node.node, node.parent, key)
         answers: list[tuple[int, ModelCall]] = []
-        for record in group.records:
-            if isinstance(record, ModelCall):
-                answers.append((self._stage_call(record), record))
-            elif isinstance(record, AccessEvent):
-                self._stage_access(record)
-        for record in group.records:
-            if isinstance(record, TurnAudit):
-                self._stage_turn(record, group, answers)
+        turns: list[tuple[TurnAudit, Stored | None]] = []
+        for record, before in zip(group.records, befores, strict=True):
+            kind = type(record)
+            if kind is TurnAudit:
+                turns.append((record, before))  # type: ignore[arg-type]  # narrowed by its type
+            elif kind is ModelCall:
+                answers.append((self._stage_call(record, before), record))  # type: ignore[arg-type]
+            else:
+                turn_key = None if record.turn_id is None else self.turn_key(record.turn_id)
+                self.stage(record, self.next_row_key(kind), turn_key, (), older=None, is_new=True)
+        for turn, before in turns:
+            self._stage_turn(turn, before, group, answers)
         return True
 
-    def _has_quick_records(self, group: Group) -> bool:
+    def _quick_befores(self, group: Group) -> list[Stored | None] | None:
+        """The remembered rows that the records replace; None where a record needs care."""
+        befores: list[Stored | None] = []
         for record in group.records:
-            if isinstance(record, AccessEvent):
-                if record.revision != 1:
-                    return False
+            kind = type(record)
+            revision = record.revision
+            if kind is AccessEvent:
+                if revision != 1:
+                    return None
+                befores.append(None)
                 continue
             before = self.stored(record_id(record))
-            if record.revision == 1:
-                if before is not None:
-                    return False
-                if isinstance(record, TurnAudit) and self.find_turn(record.turn_id) is not None:
-                    return False
-            elif (
-                before is None
-                or record.revision != before.record.revision + 1
-                or record.timestamp != before.record.timestamp
-                or record.turn_id != before.record.turn_id
-                or (isinstance(record, ModelCall) and not is_open(before.record))
-            ):
-                return False
-        return True
+            if before is None:
+                if revision != 1:
+                    return None
+                if kind is TurnAudit and self.find_turn(record.turn_id) is not None:  # type: ignore[arg-type]
+                    return None
+            else:
+                last = before.record
+                if (
+                    revision != last.revision + 1
+                    or record.timestamp != last.timestamp
+                    or record.turn_id != last.turn_id
+                    or (type(last) is ModelCall and last.stream_state is not None)
+                ):
+                    return None
+            befores.append(before)
+        return befores
 
     def _has_quick_contents(self, group: Group) -> bool:
-        own_contents = {content.address for content in group.contents}
-        own_nodes = {node.node for node in group.nodes}
-        for node in group.nodes:
-            if node.address not in own_contents and self.find_content(node.address) is None:
-                return False
-            if node.parent is not None and node.parent not in own_nodes:
-                if not self.knows_node(node.parent):
+        """Whether all that the group refers to is in it or known to be stored."""
+        own_nodes: set[int] = set()
+        if group.nodes:
+            own = {content.address for content in group.contents}
+            for node in group.nodes:
+                if node.address not in own and self.find_content(node.address) is None:
                     return False
+                parent = node.parent
+                if parent is not None and parent not in own_nodes and not self.knows_node(parent):
+                    return False
+                own_nodes.add(node.node)
         for record in group.records:
-            if isinstance(record, ModelCall):
+            if type(record) is ModelCall:
                 for listed in (record.prompt_messages_json, record.tools_json):
                     if type(listed) is ContentRef and listed.node not in own_nodes:
                         if not self.knows_node(listed.node):
                             return False
         return True
 
-    def _stage_access(self, record: AccessEvent) -> None:
-        turn_key = None if record.turn_id is None else self.turn_key(record.turn_id)
-        key = self.next_row_key(AccessEvent)
-        self.stage(record, key, turn_key, (), older=None, is_new=True)
-
-    def _stage_call(self, record: ModelCall) -> int:
-        before = self.stored(record.model_call_id)
+    def _stage_call(self, record: ModelCall, before: Stored | None) -> int:
         turn_key = self.turn_key(record.turn_id)
         if before is None:
             key = self.next_row_key(ModelCall)
             self.stage(record, key, turn_key, (), older=None, is_new=True)
             return key
-        older = (before.older or b"") + CODECS[type(record)].digest(before.record)
+        older = (before.older or b"") + CODECS[ModelCall].digest(before.record)
         self.stage(record, before.key, turn_key, (), older=older, is_new=False)
         return before.key
 
     def _stage_turn(
-        self, record: TurnAudit, group: Group, answers: Sequence[tuple[int, ModelCall]]
+        self,
+        record: TurnAudit,
+        before: Stored | None,
+        group: Group,
+        answers: Sequence[tuple[int, ModelCall]],
     ) -> None:
-        before = self.stored(record.turn_id)
         key = self.turn_key(record.turn_id)
         references = self.references(record, group, answers, before)
         if before is None:
             self.stage(record, key, key, references, older=None, is_new=True)
             return
-        older = (before.older or b"") + CODECS[type(record)].digest(before.record)
+        older = (before.older or b"") + CODECS[TurnAudit].digest(before.record)
         self.stage(record, key, key, references, older=older, is_new=False)
 
     def references(
@@ -198,12 +209,12 @@ class Batch:
         group: Group,
         answers: Sequence[tuple[int, ModelCall]],
         before: Stored | None,
-    ) -> tuple[int | None, ...]:
+    ) -> References:
         """Where the texts of a turn stand in payloads already; the extra columns of its row.
 
         answers: row key and record of the calls in the same group.
         """
-        user: tuple[int | None, ...] = (None, None, None)
+        user: References = (None, None, None)
         if before is not None and record.user_text == getattr(before.record, "user_text", None):
             user = before.references[:3]
         else:
@@ -212,14 +223,12 @@ class Batch:
                 if found is not None:
                     user = (self.find_content(content.address), *found)
                     break
-        assistant: tuple[int | None, ...] = (None, None, None)
         for row_key, call in reversed(answers):
             if call.response_json is not None and call.turn_id == record.turn_id:
                 found = text_reference(record.assistant_text, call.response_json)
                 if found is not None:
-                    assistant = (row_key, *found)
-                    break
-        return (*user, *assistant)
+                    return (*user, row_key, *found)
+        return (*user, None, None, None)
 
     # ------------------------------------------------------------------- staging
 
@@ -233,42 +242,18 @@ class Batch:
         record: Record,
         key: int,
         turn_key: int | None,
-        references: tuple[int | None, ...],
+        references: References,
         *,
         older: bytes | None,
         is_new: bool,
     ) -> None:
         """Stage a row."""
-        row = self.encode(record, key, turn_key, references, older)
+        row = encode(record, key, turn_key, references, older)
         (self._inserts if is_new else self._replaces)[type(record)].append(row)
         self.remember(record, key, older, references)
 
-    def encode(
-        self,
-        record: Record,
-        key: int,
-        turn_key: int | None,
-        references: tuple[int | None, ...],
-        older: bytes | None,
-    ) -> list[Any]:
-        """The values of a row; texts that stand elsewhere are left out."""
-        codec = CODECS[type(record)]
-        row = codec.encode(
-            record,
-            turn_key=turn_key,
-            row_key=None if codec.log.is_turn else key,
-            references=references,
-            older=older,
-        )
-        if codec.log.is_turn:
-            if references[1] is not None:
-                row[_USER_TEXT_AT] = None
-            if references[4] is not None:
-                row[_ASSISTANT_TEXT_AT] = None
-        return row
-
     def remember(
-        self, record: Record, key: int, older: bytes | None, references: tuple[int | None, ...]
+        self, record: Record, key: int, older: bytes | None, references: References
     ) -> None:
         """What to take up after the commit; access events get no later revision."""
         if not isinstance(record, AccessEvent):
@@ -324,6 +309,19 @@ def _counts(total: int) -> list[int]:
     return counts
 
 
-_TURN_COLUMNS: Final = [column.name for column in CODECS[TurnAudit].log.columns]
-_USER_TEXT_AT: Final = _TURN_COLUMNS.index("user_text")
-_ASSISTANT_TEXT_AT: Final = _TURN_COLUMNS.index("assistant_text")
+def encode(
+    record: Record,
+    key: int,
+    turn_key: int | None,
+    references: References,
+    older: bytes | None,
+) -> list[Any]:
+    """The values of a row; a turn's own key is its turn key."""
+    kind = type(record)
+    return CODECS[kind].encode(
+        record,
+        turn_key=turn_key,
+        row_key=None if kind is TurnAudit else key,
+        references=references,
+        older=older,
+    )

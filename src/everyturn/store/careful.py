@@ -22,7 +22,7 @@ from everyturn.audit.records import (
     TurnAudit,
 )
 from everyturn.store.base import RecordRefused
-from everyturn.store.batch import NO_REFERENCES, Batch
+from everyturn.store.batch import NO_REFERENCES, Batch, encode
 from everyturn.store.rows import CODECS, DIGEST_BYTES, RowCodec, digest_of
 from everyturn.store.state import Stored, record_id
 
@@ -193,7 +193,7 @@ def _write(
     if isinstance(record, TurnAudit):
         references = batch.references(record, group, answers, None)
     assert not references or len(references) == len(NO_REFERENCES)
-    row = batch.encode(record, key, turn_key, references, older)
+    row = encode(record, key, turn_key, references, older)
     codec.settle(row)
     db.execute(codec.careful_replace_sql, row)
     batch.remember(record, key, older, references)

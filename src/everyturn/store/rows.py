@@ -17,11 +17,23 @@ import msgspec
 
 from everyturn.audit import columns as text_columns
 from everyturn.audit import schema
-from everyturn.audit.records import ContentRef, Record
+from everyturn.audit.records import ContentRef, Record, TurnAudit
 
 _INTEGER_MAX: Final = (1 << 63) - 1
 _QUICK_CHARS_MAX: Final = text_columns.TEXT_BYTES_MAX // 4
 """Where all text of a row is shorter than this, no column can be too long."""
+
+REFERENCE_CHARS_MIN: Final = 64
+"""From here on a reference is shorter than the text."""
+
+References = tuple[int | None, ...]
+"""Where the texts of a turn rest: content, offset, length; row, offset, length. Else empty."""
+
+_TURN_COLUMNS: Final = [column.name for column in schema.LOG_OF[TurnAudit].columns]
+_USER_TEXT_AT: Final = _TURN_COLUMNS.index("user_text")
+_ASSISTANT_TEXT_AT: Final = _TURN_COLUMNS.index("assistant_text")
+_PIECE_BYTES: Final = 2_000
+_PACKER: Final = msgspec.msgpack.Encoder()
 
 DIGEST_BYTES: Final = 36
 """One older revision: its number in 4 bytes, then the SHA-256 of its content."""
@@ -74,7 +86,7 @@ class RowCodec:
         *,
         turn_key: int | None,
         row_key: int | None,
-        references: Sequence[int | None],
+        references: References,
         older: bytes | None,
     ) -> list[Any]:
         """The values of a row in the order of `schema.row_columns`.
@@ -83,22 +95,24 @@ class RowCodec:
         turn, empty for other logs; where they stand, the text itself does not.
         """
         row: list[Any] = list(msgspec.structs.astuple(record))
-        nodes: list[int | None] = []
+        if row_key is not None:
+            row.append(row_key)
         for at in self._listed_at:
             value = row[at]
             if type(value) is ContentRef:
                 row[at] = None
-                nodes.append(value.node)
+                row.append(value.node)
             else:
-                nodes.append(None)
-        texts = "".join(filter(None, self._texts_of(row)))
-        if len(texts) > _QUICK_CHARS_MAX or not text_columns.is_plain(texts):
+                row.append(None)
+        if not self._is_quick(self._texts_of(row)):
             self._settle_texts(row)
         row[self._turn_at] = turn_key
-        if row_key is not None:
-            row.append(row_key)
-        row += nodes
-        row += references
+        if references:
+            row += references
+            if references[1] is not None:
+                row[_USER_TEXT_AT] = None
+            if references[4] is not None:
+                row[_ASSISTANT_TEXT_AT] = None
         row.append(older)
         return row
 
@@ -136,26 +150,32 @@ class RowCodec:
 
     def digest(self, record: Record) -> bytes:
         """What is kept of a revision that a later one replaced: its number and its hash."""
-        row: list[Any] = list(msgspec.structs.astuple(record))
-        data = _packed(row) if self._is_canonical(row) else None
+        data = _packed(record) if self._is_canonical(record) else None
         if data is None:
-            row = list(msgspec.structs.astuple(self.canonical(record)))
+            record = self.canonical(record)
             # Lone surrogates cannot be packed; `repr` escapes them, always the same way.
-            data = _packed(row) or repr(row).encode("utf-8")
-        sha = hashlib.sha256()
+            data = _packed(record) or repr(msgspec.structs.astuple(record)).encode("utf-8")
         # In pieces under 2 KiB: above that hashlib lets go of the interpreter lock, and taking
         # it back from a busy event loop costs more than the hash.
-        for start in range(0, len(data), 2_000):
-            sha.update(data[start : start + 2_000])
+        sha = hashlib.sha256(data[:_PIECE_BYTES])
+        for start in range(_PIECE_BYTES, len(data), _PIECE_BYTES):
+            sha.update(data[start : start + _PIECE_BYTES])
         return record.revision.to_bytes(4, "big") + sha.digest()
 
-    def _is_canonical(self, row: list[Any]) -> bool:
-        """Whether reading gives these values; reals are made so here."""
+    def _is_canonical(self, record: Record) -> bool:
+        """Whether reading the record will give the very same values."""
+        row = msgspec.structs.astuple(record)
         for at in self._reals_at:
             if type(row[at]) is int:
-                row[at] = float(row[at])
-        texts = "".join(t for t in self._texts_of(row) if type(t) is str)
-        return len(texts) <= _QUICK_CHARS_MAX and text_columns.is_plain(texts)
+                return False
+        return self._is_quick(self._texts_of(row))
+
+    def _is_quick(self, texts: tuple[Any, ...]) -> bool:
+        """Whether the text columns of a row can rest as they are."""
+        together = "".join([text for text in texts if type(text) is str])
+        if len(together) > _QUICK_CHARS_MAX or "\0" in together:
+            return False
+        return together.isascii() or text_columns.ESCAPE not in together
 
     def decode(self, values: Sequence[Any]) -> Record:
         """The record of a row that `select_sql` gave."""
@@ -170,9 +190,9 @@ class RowCodec:
         return self.log.type(**dict(zip(names, row, strict=True)))
 
 
-def _packed(row: list[Any]) -> bytes | None:
+def _packed(record: Record) -> bytes | None:
     try:
-        return msgspec.msgpack.encode(row)
+        return _PACKER.encode(record)
     except (UnicodeEncodeError, OverflowError):
         return None
 
@@ -212,5 +232,4 @@ def text_reference(text: str | None, payload: str) -> tuple[int, int] | None:
     return None if at < 0 else (at + 1, len(literal))
 
 
-REFERENCE_CHARS_MIN: Final = 64
 CODECS: Final[dict[type[Any], RowCodec]] = {log.type: RowCodec(log) for log in schema.LOGS}
