@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -17,8 +18,16 @@ from everyturn.errors import (
     UpstreamTooLarge,
     UpstreamUnreachable,
 )
-from everyturn.transport.connection import BUFFER_BYTES_MAX, HttpParserCallbackError, parser_failure
+from everyturn.transport.connection import (
+    BUFFER_BYTES_MAX,
+    Connection,
+    HttpParserCallbackError,
+    parser_failure,
+)
+from everyturn.transport.deadlines import Deadlines
 from everyturn.transport.direct import DirectTransport
+from everyturn.transport.pool import OriginPool
+from tests.support.quiet_socket import QuietSocket
 from tests.support.scripted_upstream import (
     Peer,
     ScriptedUpstream,
@@ -58,6 +67,8 @@ async def call(transport: DirectTransport, upstream: ScriptedUpstream, **more: i
     [
         answer(b"x"),
         answer(b"x\r\n"),
+        answer(b"x\n\r\n\r\n"),
+        answer(b"\r\n\r\n"),
         answer(b""),
         STREAM,
         chunked_head() + b"1;name=value;other\r\nx\r\n0;last\r\nx-trailer: 1\r\nx-other: 2\r\n\r\n",
@@ -68,8 +79,9 @@ async def call(transport: DirectTransport, upstream: ScriptedUpstream, **more: i
         answer(b"x", headers=("connection: upgrade", "upgrade: h2c")),
     ],
     ids=[
-        "length", "line-end", "empty", "chunked", "extensions-and-trailers", "no-content",
-        "not-modified", "interim", "http-1.0", "offers-upgrade",
+        "length", "line-end", "blank-lines", "only-blank-lines", "empty", "chunked",
+        "extensions-and-trailers", "no-content", "not-modified", "interim", "http-1.0",
+        "offers-upgrade",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("is_split", [False, True], ids=["whole", "by-byte"])
@@ -98,6 +110,7 @@ async def test_a_complete_answer_leaves_the_connection_usable(
         answer(b"x") + answer(b"y"),
         answer(b"x") + b"\r\n",
         answer(b"x\r\n") + b"\r\n",
+        answer(b"\n\r\n") + b"\r\n",
         answer(b"x", headers=("connection: close",)) + b"HTTP",
         STREAM + b"\r\n",
         STREAM + b"\n",
@@ -116,7 +129,7 @@ async def test_an_answer_with_a_flaw_is_the_last_on_its_connection(
         await upstream.peers[0].gone()
         assert await call(transport, upstream) == body
 
-        assert body in (b"x", b"x\r\n", b"ab\r\n", b"")
+        assert body in (b"x", b"x\r\n", b"\n\r\n", b"ab\r\n", b"")
         assert len(upstream.peers) == 2
 
 
@@ -350,6 +363,72 @@ async def test_small_packets_are_not_held_back(transport: DirectTransport) -> No
         sock = response.connection._transport.get_extra_info("socket")
 
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+async def a_lone_connection() -> tuple[Connection, OriginPool, QuietSocket]:
+    """A connection on a socket that never answers, and the pool it belongs to."""
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    pool = OriginPool(loop, deadlines, connections_max=1, idle_expiry_s=60)
+    assert pool.reserve()
+    connection, sock = Connection(loop, deadlines, pool), QuietSocket()
+    pool.admit(connection)
+    return connection, pool, sock
+
+
+async def test_nothing_is_sent_over_a_socket_that_just_closed() -> None:
+    """The loop knows that a socket is closed before it tells: at rest and on the first use."""
+    connection, pool, sock = await a_lone_connection()
+    connection.connection_made(cast(asyncio.Transport, sock))
+    pool.release(connection, 60)
+    sock.is_broken = True
+    assert pool.take() is None
+    assert pool.reserve()
+
+    connection, pool, sock = await a_lone_connection()
+    connection.connection_made(cast(asyncio.Transport, sock))
+    sock.is_broken = True
+    with pytest.raises(UpstreamUnreachable, match="before the request was sent"):
+        connection.start(b"", b"", limits(), 1e9)
+    assert pool.reserve()
+
+
+async def test_a_connection_made_too_late_is_closed() -> None:
+    """The call was given up while the connection was made, and then the loop made it anyway."""
+    connection, pool, sock = await a_lone_connection()
+    pool.abandon(connection)
+    connection.connection_made(cast(asyncio.Transport, sock))
+
+    assert sock.is_aborted
+    assert pool.reserve()
+
+
+async def test_a_paused_connection_that_is_lost_is_not_resumed() -> None:
+    """What arrived before can still be read."""
+    connection, _, sock = await a_lone_connection()
+    connection.connection_made(cast(asyncio.Transport, sock))
+    response = connection.start(b"", b"", limits(), asyncio.get_running_loop().time() + 60)
+    response.waiter = None
+    connection.data_received(answer(b"x" * 300_000)[:-1])
+    assert connection.is_paused
+    sock.is_broken = True
+    assert await response.read() == b"x" * 299_999
+    connection.connection_lost(ConnectionResetError())
+    with pytest.raises(UpstreamStreamIncomplete, match="reset"):
+        await response.read()
+
+
+async def test_an_answer_that_ends_during_a_pause_is_the_last() -> None:
+    """A loop that delivers what it was asked to hold is not trusted with another call."""
+    connection, _, sock = await a_lone_connection()
+    connection.connection_made(cast(asyncio.Transport, sock))
+    response = connection.start(b"", b"", limits(), asyncio.get_running_loop().time() + 60)
+    response.waiter = None
+    connection.data_received(answer(b"x" * 300_000)[:-1])
+    connection.data_received(b"x")
+
+    assert sock.is_aborted
+    assert await read_all(response) == b"x" * 300_000
 
 
 def test_a_fault_of_our_own_is_not_the_providers() -> None:

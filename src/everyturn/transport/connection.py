@@ -412,8 +412,6 @@ class Connection(asyncio.Protocol):
         response.has_ended = True
         if self._is_reusable(response, data) and not is_surplus:
             self._answers_count += 1
-            if self.is_paused:
-                self.resume()
             self.deadline = inf
             self._owner.release(self, self._keep_alive_s)
         else:
@@ -425,6 +423,8 @@ class Connection(asyncio.Protocol):
         transport, parser = self._transport, self._parser
         if not self._is_kept or self._keep_alive_s <= 0 or transport is None or parser is None:
             return False
+        if self.is_paused:
+            return False  # A loop that delivers while it is paused may not read on when asked to.
         if transport.get_write_buffer_size():
             return False  # The provider answered before it had the whole request.
         if self._is_chunked and parser.get_http_version() == "1.0":
@@ -432,8 +432,11 @@ class Connection(asyncio.Protocol):
         if data[-1:] not in (b"\n", b"\r"):
             return True
         # Blank lines after the answer are bytes nobody asked for too, and the parser skips them.
+        # What went before must be the end of a head or of chunks: a blank line, as far as it came
+        # in this read. (Only a body of nothing but line ends can deceive this, to no harm.)
         if self._has_length and response.parts:
-            return data.endswith(response.parts[-1])
+            body = response.parts[-1]
+            return data.endswith(body) and b"\r\n\r\n".endswith(data[-len(body) - 4 : -len(body)])
         if len(data) < 4:
             return b"\r\n\r\n".endswith(data)
         return data.endswith(b"\r\n\r\n") and not data.endswith(b"\n\r\n\r\n")
