@@ -6,8 +6,9 @@ sent, None that it was only ever null.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from everyturn.wire import events as ev
 from everyturn.wire.growing import MISSING, Missing, grow, joined, settled
@@ -226,40 +227,49 @@ class Fold:
 
     def add(self, event: ev.Event) -> None:
         """Add one event."""
-        match event:
-            case ev.TextDelta(index, text):
-                self._choice(index).content.add(text)
-            case ev.ReasoningDelta(index, text, carrier):
-                choice = self._choice(index)
-                choice.reasoning.add(text)
-                if text is not None:
-                    choice.carriers[carrier] = None
-            case ev.ToolCallDelta(index, call):
-                calls = self._choice(index).calls
-                if call not in calls:
-                    calls[call] = _CallSum(call)
-                calls[call].add(event)
-            case ev.Finish(index, value):
-                choice = self._choice(index)
-                if value or not choice.finish:
-                    choice.finish = value
-            case ev.RefusalDelta(index, text):
-                self._choice(index).refusal.add(text)
-            case ev.ReasoningDetails(index, items):
-                choice = self._choice(index)
-                choice.details = grow(choice.details, items)
-            case ev.Usage(_, usage):
-                self._add_usage(usage)
-            case ev.ContentItems(index, items):
-                self._choice(index).add_items(items)
-            case ev.Value(scope, index, key, value):
-                self._put(scope, index, key, value, is_named=True)
-            case ev.Unknown(scope, index, key, value) | ev.Drift(scope, index, key, value):
-                self._put(scope, index, key, value, is_named=False)
-            case ev.ErrorSeen() | ev.Done():
-                pass  # Endings belong to the stream's state table, not to the sum.
+        _ADD[type(event)](self, event)
 
-    def _add_usage(self, usage: dict[str, Any] | None) -> None:
+    def _add_text(self, event: ev.TextDelta) -> None:
+        self._choice(event.choice).content.add(event.text)
+
+    def _add_reasoning(self, event: ev.ReasoningDelta) -> None:
+        choice = self._choice(event.choice)
+        choice.reasoning.add(event.text)
+        if event.text is not None:
+            choice.carriers[event.carrier] = None
+
+    def _add_call(self, event: ev.ToolCallDelta) -> None:
+        calls = self._choice(event.choice).calls
+        if event.call not in calls:
+            calls[event.call] = _CallSum(event.call)
+        calls[event.call].add(event)
+
+    def _add_finish(self, event: ev.Finish) -> None:
+        choice = self._choice(event.choice)
+        if event.value or not choice.finish:
+            choice.finish = event.value
+
+    def _add_refusal(self, event: ev.RefusalDelta) -> None:
+        self._choice(event.choice).refusal.add(event.text)
+
+    def _add_details(self, event: ev.ReasoningDetails) -> None:
+        choice = self._choice(event.choice)
+        choice.details = grow(choice.details, event.items)
+
+    def _add_items(self, event: ev.ContentItems) -> None:
+        self._choice(event.choice).add_items(event.items)
+
+    def _add_named(self, event: ev.Value) -> None:
+        self._put(event.scope, event.choice, event.key, event.value, is_named=True)
+
+    def _add_unnamed(self, event: ev.Unknown | ev.Drift) -> None:
+        self._put(event.scope, event.choice, event.key, event.value, is_named=False)
+
+    def _add_nothing(self, event: ev.ErrorSeen | ev.Done) -> None:
+        """Endings belong to the stream's state table, not to the sum."""
+
+    def _add_usage(self, event: ev.Usage) -> None:
+        usage = event.value
         if usage is None:
             if isinstance(self._usage, Missing):
                 self._usage = None
@@ -297,6 +307,24 @@ class Fold:
         )
 
 
+# Looked up by type: a chain of tests would cost more than the sum, above all in streams.
+_ADD: Final[dict[type[Any], Callable[[Fold, Any], None]]] = {
+    ev.TextDelta: Fold._add_text,
+    ev.ReasoningDelta: Fold._add_reasoning,
+    ev.ToolCallDelta: Fold._add_call,
+    ev.Finish: Fold._add_finish,
+    ev.RefusalDelta: Fold._add_refusal,
+    ev.ReasoningDetails: Fold._add_details,
+    ev.Usage: Fold._add_usage,
+    ev.ContentItems: Fold._add_items,
+    ev.Value: Fold._add_named,
+    ev.Unknown: Fold._add_unnamed,
+    ev.Drift: Fold._add_unnamed,
+    ev.ErrorSeen: Fold._add_nothing,
+    ev.Done: Fold._add_nothing,
+}
+
+
 def is_plain_text(item: Any) -> bool:
     """Whether an item of a content list is text and nothing beside."""
     return (
@@ -308,7 +336,7 @@ def is_plain_text(item: Any) -> bool:
 
 
 def _settled(bag: dict[str, Any]) -> dict[str, Any]:
-    return {key: settled(value) for key, value in bag.items()}
+    return {key: settled(value) for key, value in bag.items()} if bag else {}
 
 
 def _sum(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
