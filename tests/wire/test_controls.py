@@ -177,6 +177,15 @@ def test_off_is_an_effort_and_an_effort_may_be_off() -> None:
 
     assert controls_sent(effort_only, reasoning={"enabled": False}) == {"off": True}
     assert controls_sent(switch_only, reasoning_effort="none") == {"off": True}
+    assert refusal(effort_only, reasoning={"enabled": True}).param == "reasoning.enabled"
+
+
+def test_each_way_to_say_off_has_its_own_members() -> None:
+    """Where both can be said, each is sent by its own members."""
+    target = a_target(controls=Controls(effort={"none": {"a": 1}}, enabled={"false": {"b": 1}}))
+
+    assert controls_sent(target, reasoning={"enabled": False}) == {"b": 1}
+    assert controls_sent(target, reasoning={"effort": "none"}) == {"a": 1}
 
 
 def test_on_needs_no_switch_beside_an_effort() -> None:
@@ -306,6 +315,7 @@ ADDS = {"format": "parsed", "options": {"split": True, "deep": {"a": 1}}}
         {"thinking": {"type": "enabled"}},
         {"reasoning_effort": "low"},
         {"reasoning": {"effort": "low"}},
+        {"thinking": {"type": "enabled"}, "reasoning": {}},
     ],
 )
 def test_additions_go_with_a_control(asked: dict[str, Any]) -> None:

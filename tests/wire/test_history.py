@@ -74,7 +74,7 @@ def test_messages_without_reasoning_are_not_touched(
 ) -> None:
     """What carries no reasoning goes as the very object that was read, whatever the policy."""
     target = a_target(history=policy, history_carrier=carrier)
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "system", "content": "s"},
         {"role": "assistant", "content": "a", "refusal": "r", "audio": {"id": "x"}},
         {"role": "assistant", "content": None, "tool_calls": CALLS, "annotations": [1]},
@@ -553,7 +553,7 @@ def test_present_reasoning_and_turns_without_tools_are_not_missing(
 def test_output_only_keys_are_left_out_where_they_say_nothing() -> None:
     """A key that only answers have is removed when empty, and refused when it says something."""
     target = a_target(history_omit=("refusal", "annotations"))
-    empty = {"content": "a", "refusal": None, "annotations": []}
+    empty: dict[str, Any] = {"content": "a", "refusal": None, "annotations": []}
 
     assert back(target, **empty) == {"content": "a"}
     assert back(PLAIN, **empty) == empty

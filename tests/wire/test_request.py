@@ -135,6 +135,8 @@ def test_messages_are_taken_as_they_are(message: dict[str, Any]) -> None:
         '"logit_bias":{"1":0.50,"2":-1e2}',
         '"logit_bias":[[1,0.50],["a",false]]',
         '"logprobs":5',
+        '"n":1',
+        '"n":128',
         '"stop":["a"]',
         '"tools":[],"functions":[]',
         '"tools":[{"function":{"parameters":{"maximum":1e400,"default":-0}}}]',
@@ -260,6 +262,8 @@ def test_a_wrong_type_is_refused_by_name(member: str, param: str) -> None:
         (b'{"model":"m","messages":[]}', InvalidValue, "messages"),
         (b'{"model":"m","messages":{}}', InvalidValue, "messages"),
         (b'{"model":"m","messages":null}', InvalidValue, "messages"),
+        (b'{"model":"m","messages":{"role":"user"}}', InvalidValue, "messages"),
+        (b'{"model":"m","messages":"text"}', InvalidValue, "messages"),
     ],
 )
 def test_model_and_messages_are_required(raw: bytes, kind: type[Failure], param: str) -> None:

@@ -178,7 +178,7 @@ def _check_agreement(asked: _Asked, effort: Any) -> None:
                 param="reasoning.max_tokens",
                 hint="Send an effort or a budget, not both.",
             )
-        if asked.enabled is not None and asked.enabled == (effort == "none"):
+        if asked.enabled == (effort == "none"):
             raise _contradiction("reasoning.enabled", "the effort")
     if asked.enabled is False and asked.budget:
         raise _contradiction("reasoning.enabled", "`reasoning.max_tokens`")

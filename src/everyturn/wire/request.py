@@ -227,7 +227,7 @@ def _check_messages(messages: Any) -> None:
             here = f"messages[{index}]"
             raise InvalidValue(f"`{here}` must be an object.", param=here)
         role = message.get("role")
-        if type(role) is not str or role not in ROLES:
+        if role not in ROLES:
             _refuse_role(message, index)
         content = message.get("content")
         if type(content) is str:
