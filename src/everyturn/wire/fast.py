@@ -11,23 +11,30 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from everyturn.wire import events as ev
+from everyturn.wire.dialects.chat_content import ALIAS
 from everyturn.wire.dialects.chat_reply import ChatDecoder, Decoded
 from everyturn.wire.frames import Frame
+from everyturn.wire.growing import ATOMIC
 from everyturn.wire.preset import TEXT_CARRIERS
 from everyturn.wire.reader import read_provider, write
+from everyturn.wire.reasoning import is_empty
 from everyturn.wire.reply import Fold
 
-TEMPLATES_MAX: Final = 4
+TEMPLATES_MAX: Final = 8
 """Templates kept a stream; the oldest goes when one more is learned."""
+
+_PLACES_MAX: Final = 4
+"""Places in a frame that are tried as the one where its text stands."""
 
 _MARKER: Final = "everyturn-marker-5b1f"
 _STRING: Final = msgspec.json.Decoder(str)
-_REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]|\\.)*', re.DOTALL)
+_REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 
 class Hit(msgspec.Struct):
@@ -56,13 +63,14 @@ class _Template:
 class Templates:
     """The templates of one stream."""
 
-    __slots__ = ("_decoder", "_fold", "_known", "_last")
+    __slots__ = ("_decoder", "_fold", "_fruitless", "_known", "_last")
 
     def __init__(self, decoder: ChatDecoder, fold: Fold) -> None:
         self._decoder = decoder
         self._fold = fold
         self._known: list[_Template] = []
         self._last: _Template | None = None
+        self._fruitless = 0
 
     def match(self, raw: bytes) -> Hit | None:
         """Read `raw` by a template, folding its text; None if the strict reader must.
@@ -101,6 +109,7 @@ class Templates:
             for event in (*template.before, *template.after):
                 self._fold.add(event)
             self._last = template
+            self._fruitless = 0
         events += template.after
         if template.is_untouched:
             return Hit(events, raw, template.carried)
@@ -113,48 +122,52 @@ class Templates:
         """
         self._last = None
         place = _only_text(decoded.events)
-        template = None if place is None else self._template(frame, data, decoded, place)
+        template = None
+        if place is not None and self._is_worth_it():
+            template = self._template(frame, data, decoded, place)
         if template is None:
             self._known.clear()
             return
         self._known.insert(0, template)
         del self._known[TEMPLATES_MAX:]
 
+    def _is_worth_it(self) -> bool:
+        """Whether to learn: ever more seldom where no two frames are alike, since it costs."""
+        self._fruitless += 1
+        return self._fruitless & (self._fruitless - 1) == 0
+
     def _template(
         self, frame: Frame, data: bytes, decoded: Decoded, place: int
     ) -> _Template | None:
         event = decoded.events[place]
-        is_reasoning = isinstance(event, ev.ReasoningDelta)
-        key = event.carrier if isinstance(event, ev.ReasoningDelta) else "content"
         assert isinstance(event, ev.TextDelta | ev.ReasoningDelta)
         choice = self._decoder.choice(event.choice)
-        if is_reasoning and (choice.mirror.is_shared or key not in TEXT_CARRIERS):
+        key = "content"
+        if isinstance(event, ev.ReasoningDelta):
+            key = event.carrier
+            if choice.mirror.is_shared or key not in TEXT_CARRIERS:
+                return None
+        elif choice.splits_content:
             return None
-        if not is_reasoning and choice.splits_content:
+        if frame.unknown_fields or frame.shown != frame.raw or frame.raw.count(data) != 1:
             return None
-        if len(decoded.payloads or ()) > 1 or frame.raw.count(data) != 1:
-            return None
-        around = _around(data, key)
-        if around is None:
+        around = _around(data, key, event.text or "")
+        shown = _shown(frame, decoded, event.text or "")
+        if around is None or shown is None:
             return None
         start = frame.raw.index(data)
-        prefix = frame.raw[:start] + around[0]
-        suffix = around[1] + frame.raw[start + len(data) :]
-        shown = _shown(frame, decoded, event.text or "")
-        if shown is None or frame.shown != frame.raw:
-            return None
-        others = decoded.events[:place] + decoded.events[place + 1 :]
+        before, after = decoded.events[:place], decoded.events[place + 1 :]
         return _Template(
-            prefix,
-            suffix,
+            frame.raw[:start] + around[0],
+            around[1] + frame.raw[start + len(data) :],
             *shown,
             is_untouched=decoded.payloads is None,
-            is_reasoning=is_reasoning,
+            is_reasoning=isinstance(event, ev.ReasoningDelta),
             carrier=key,
             choice=event.choice,
-            before=decoded.events[:place],
-            after=decoded.events[place + 1 :],
-            carried=sum(1 for other in others if isinstance(other, ev.Unknown)),
+            before=before,
+            after=after,
+            carried=sum(1 for other in (*before, *after) if isinstance(other, ev.Unknown)),
         )
 
 
@@ -162,8 +175,8 @@ def _only_text(events: list[ev.Event]) -> int | None:
     """Where the one text event stands, if all others may be said again without adding anything."""
     place: int | None = None
     for index, event in enumerate(events):
-        if isinstance(event, ev.TextDelta | ev.ReasoningDelta) and event.text is not None:
-            if place is not None or not event.text:
+        if isinstance(event, ev.TextDelta | ev.ReasoningDelta) and event.text:
+            if place is not None:
                 return None
             place = index
         elif not _is_idempotent(event):
@@ -174,26 +187,28 @@ def _only_text(events: list[ev.Event]) -> int | None:
 def _is_idempotent(event: ev.Event) -> bool:
     match event:
         case ev.TextDelta() | ev.ReasoningDelta():
-            return True  # Null: says only that there is none.
-        case ev.Finish(_, value):
+            return True  # Null or empty: says only that there is nothing.
+        case ev.RefusalDelta(_, value) | ev.Finish(_, value):
             return not value
         case ev.Usage(_, value):
             return value is None
-        case ev.Value(scope, _, key, value):
-            return value is None or scope == "body" or key == "role"
-        case ev.Unknown(scope, _, _, value):
-            return value is None or scope != "message"
+        case ev.Value(scope, _, key, value) | ev.Unknown(scope, _, key, value):
+            if scope == "body" or is_empty(value):
+                return True
+            if isinstance(value, str):
+                return scope == "choice" or key in ATOMIC
+            return not isinstance(value, list | dict)
         case _:
             return False
 
 
-def _around(data: bytes, key: str) -> tuple[bytes, bytes] | None:
-    """The bytes of `data` before and after the JSON string of its one choice's delta `key`."""
-    tree = read_provider(data).value
-    expected = _with_marker(tree, key)
+def _around(data: bytes, key: str, text: str) -> tuple[bytes, bytes] | None:
+    """The bytes of `data` before and after `text`, the JSON string of its one choice's `key`."""
+    expected = _with_marker(read_provider(data).value, key, text)
     if expected is None:
         return None
-    for opening in re.finditer(rb'"' + key.encode() + rb'"\s*:\s*"', data):
+    openings = re.finditer(rb'"' + key.encode() + rb'"\s*:\s*"', data)
+    for opening in islice(openings, _PLACES_MAX):
         end = _REST_OF_STRING.match(data, opening.end())
         assert end is not None  # The pattern matches the empty string.
         before, after = data[: opening.end()], data[end.end() :]
@@ -203,27 +218,24 @@ def _around(data: bytes, key: str) -> tuple[bytes, bytes] | None:
     return None
 
 
-def _with_marker(tree: Any, key: str) -> Any:
-    """`tree` with the marker as its one choice's delta `key`; None if it has no such text."""
-    choices = tree.get("choices")
-    if not isinstance(choices, list) or len(choices) != 1:
+def _with_marker(tree: Any, key: str, text: str) -> Any:
+    """`tree` with the marker in place of `text` at its one choice's delta `key`; None if absent."""
+    choices = tree["choices"]
+    if len(choices) != 1 or choices[0]["delta"].get(key) != text:
         return None
-    delta = choices[0].get("delta")
-    if not isinstance(delta, dict) or not isinstance(delta.get(key), str):
-        return None
-    marked = {**choices[0], "delta": {**delta, key: _MARKER}}
+    marked = {**choices[0], "delta": {**choices[0]["delta"], key: _MARKER}}
     return {**tree, "choices": [marked]}
 
 
 def _shown(frame: Frame, decoded: Decoded, text: str) -> tuple[bytes, bytes] | None:
-    """The client's bytes before and after the text."""
+    """The client's bytes before and after the text; None where it is not shown, or not alone."""
     if decoded.payloads is None:
         return b"", b""
-    tree = read_provider(decoded.payloads[0]).value
-    for key in ("reasoning_content", "content"):
-        marked = _with_marker(tree, key)
-        if marked is not None and tree["choices"][0]["delta"][key] == text:
-            out = frame.with_data(write(marked))
-            before, _, after = out.partition(_MARKER.encode())
-            return before, after
+    *before, last = decoded.payloads
+    tree = read_provider(last).value
+    for key in (ALIAS, "content"):
+        marked = _with_marker(tree, key, text)
+        if marked is not None and not before:
+            parts = frame.with_data(write(marked)).split(_MARKER.encode())
+            return (parts[0], parts[1]) if len(parts) == 2 else None
     return None

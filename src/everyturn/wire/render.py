@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from everyturn.wire.dialects.chat_content import ALIAS, is_thinking
 from everyturn.wire.reader import write
-from everyturn.wire.reasoning import speaks_of_reasoning
+from everyturn.wire.reasoning import is_empty, is_withheld
 from everyturn.wire.reply import Choice, Missing, Reply, ToolCall
 
 _COMMON: Final = ("id", "created", "model")
 _MESSAGE_ORDER: Final = (
-    "reasoning_content",
+    ALIAS,
     "reasoning_details",
     "content",
     "refusal",
@@ -90,50 +91,61 @@ def _indexed(call: Any, index: int) -> Any:
 def body_of_reply(reply: Reply, *, show_reasoning: bool = True) -> dict[str, Any]:
     """The whole body for an answer that was folded from a stream, as the client sees it."""
     body = {**reply.envelope, "object": "chat.completion"}
-    body["choices"] = [
-        _choice(choice, show_reasoning=show_reasoning)
-        for choice in sorted(reply.choices, key=lambda c: c.index)
-    ]
+    body["choices"] = [_choice(choice, show_reasoning) for choice in reply.choices]
     if not isinstance(reply.usage, Missing):
         body["usage"] = reply.usage
-    return {**body, **reply.bag}
+    _add_rest(body, reply.bag)
+    return body if show_reasoning else _without_reasoning(body)
 
 
-def _choice(choice: Choice, *, show_reasoning: bool) -> dict[str, Any]:
+def _choice(choice: Choice, show_reasoning: bool) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", **choice.values}
-    content: Any = None if isinstance(choice.content, Missing) else choice.content
-    message["content"] = choice.content_items if choice.content_items is not None else content
+    message["content"] = None if isinstance(choice.content, Missing) else choice.content
+    if choice.content_items is not None:
+        message["content"] = choice.content_items
     for key, value in (
-        ("reasoning_content", choice.reasoning),
+        (ALIAS, choice.reasoning),
         ("reasoning_details", choice.reasoning_details),
         ("refusal", choice.refusal),
     ):
-        is_withheld = key != "refusal" and not show_reasoning
-        if not isinstance(value, Missing) and not is_withheld:
+        if not isinstance(value, Missing):
             message[key] = value
     if choice.tool_calls:
         message["tool_calls"] = [_tool_call(call) for call in choice.tool_calls]
-    finish = None if isinstance(choice.finish_reason, Missing) else choice.finish_reason
-    for key, value in choice.message_bag.items():
-        if key not in message and (show_reasoning or not speaks_of_reasoning(key)):
-            message[key] = value
-    return {
-        "index": choice.index,
-        "message": message,
-        **choice.choice_values,
-        **choice.choice_bag,
-        "finish_reason": finish,
-    }
+    _add_rest(message, choice.message_bag)
+    if not show_reasoning:
+        message = _without_reasoning(message)
+        if choice.content_items is not None:
+            message["content"] = [i for i in choice.content_items if not is_thinking(i)]
+    shown = {"index": choice.index, "message": message, **choice.choice_values}
+    finish = choice.finish_reason
+    shown["finish_reason"] = None if isinstance(finish, Missing) else finish
+    _add_rest(shown, choice.choice_bag)
+    return shown if show_reasoning else _without_reasoning(shown)
+
+
+def _add_rest(shown: dict[str, Any], bag: dict[str, Any]) -> None:
+    """Add keys nobody asked for. Where one has the name of what is shown, it gives way.
+
+    Chunks may repeat a member in the form of whole bodies (`choices: null`, `message`).
+    """
+    for key, value in bag.items():
+        if key not in shown or is_empty(shown[key]):
+            shown[key] = value
+
+
+def _without_reasoning(members: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in members.items() if not is_withheld(key, value)}
 
 
 def _tool_call(call: ToolCall) -> dict[str, Any]:
+    shown: dict[str, Any] = {"id": call.id, "type": call.type or "function"}
     function: dict[str, Any] = {"name": call.name, "arguments": call.arguments or ""}
-    shown: dict[str, Any] = {"id": call.id, "type": call.type or "function", "function": function}
     for key, value in call.rest.items():
-        holder, name = (
-            (function, key.removeprefix("function."))
-            if key.startswith("function.")
-            else (shown, key)
-        )
-        holder[name] = value
+        if key.startswith("function."):
+            function[key.removeprefix("function.")] = value
+        else:
+            shown[key] = value
+    if shown["type"] == "function" or call.name is not None or call.arguments is not None:
+        shown["function"] = function
     return shown

@@ -219,7 +219,7 @@ class ChoiceReader:
                     f"the provider sent `{path}.{name}` as something else than a string",
                     param=f"{path}.{name}",
                 )
-            carrier = name if new is None else carrier
+            carrier = name if not new else carrier
             new = (new or "") + self.mirror.add(name, value)
         return new, carrier
 

@@ -124,11 +124,10 @@ class MessageReader:
         self._shown[ALIAS] = said + (text or "") if isinstance(said, str) else text
 
     def _is_reasoning_shown(self, text: str | None) -> bool:
-        if self._target.show_reasoning:
+        if self._target.show_reasoning or not text:
             return True
         self._result.is_changed = True
-        if text:
-            self._around.note(WITHHELD_NOTE)
+        self._around.note(WITHHELD_NOTE)
         return False
 
     def _details(self, value: Any, *, is_told: bool) -> None:
@@ -177,7 +176,7 @@ class MessageReader:
             self._shown["content"] = None
         elif isinstance(value, str):
             segments = self._choice.split(value, message)
-            if segments == [(False, value)]:
+            if not value or segments == [(False, value)]:
                 self._choice.say_text(value, self._events)
                 self._shown["content"] = value
             else:
