@@ -4,11 +4,11 @@ import copy
 from typing import Any
 
 import pytest
-from tests.support.chat_requests import a_body, a_target
 
 from everyturn.errors import CallerFault, InvalidValue, UnsupportedReasoningControl
 from everyturn.wire.controls import Translation, translate_controls
 from everyturn.wire.preset import Controls, Target
+from tests.support.chat_requests import a_body, a_target
 
 LEVELS = Controls(
     native=("reasoning_effort",),

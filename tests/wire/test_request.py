@@ -8,7 +8,6 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsNonStreaming,
     CompletionCreateParamsStreaming,
 )
-from tests.support.chat_requests import a_body, a_request
 
 from everyturn.errors import (
     Failure,
@@ -24,6 +23,7 @@ from everyturn.wire.request import (
     is_number,
     parse_chat_request,
 )
+from tests.support.chat_requests import a_body, a_request
 
 
 def refusal(raw: bytes) -> Failure:
