@@ -176,8 +176,9 @@ _BASE_1: Final = (
     "CREATE TABLE turn_ids (turn_key INTEGER PRIMARY KEY, turn_id TEXT NOT NULL)",
     "CREATE TABLE turn_ids_lookup (hash INTEGER, turn_key INTEGER, PRIMARY KEY (hash, turn_key))"
     " WITHOUT ROWID",
+    # A text that stands in another one is stored apart and put in at `part_at` characters.
     "CREATE TABLE contents (content_key INTEGER PRIMARY KEY, address BLOB NOT NULL,"
-    " text TEXT NOT NULL)",
+    " text TEXT NOT NULL, part_key INTEGER, part_at INTEGER)",
     "CREATE TABLE contents_lookup (hash INTEGER, content_key INTEGER,"
     " PRIMARY KEY (hash, content_key)) WITHOUT ROWID",
     "CREATE TABLE prefix_nodes (node INTEGER PRIMARY KEY, parent INTEGER,"
@@ -186,20 +187,43 @@ _BASE_1: Final = (
 
 _EXTRA_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "turn_audit": (
-        "user_text_content INTEGER",
-        "user_text_offset INTEGER",
-        "user_text_length INTEGER",
-        "assistant_text_row INTEGER",
-        "assistant_text_offset INTEGER",
-        "assistant_text_length INTEGER",
+        "user_text_content",
+        "user_text_offset",
+        "user_text_length",
+        "assistant_text_content",
+    ),
+    "model_calls": (
+        "parameters_content",
+        "response_content",
+        "response_at",
+        "usage_offset",
+        "usage_length",
     ),
 }
-"""Where the text of a turn rests when a payload holds it already (see `text_expression`)."""
+"""Integer columns that say where a text rests when it is not in its own column (decision 0006).
+
+Offsets and lengths count characters. `user_text` is the JSON string at offset and length of a
+content; `assistant_text` is the JSON string that a content is; `parameters_json` is a content;
+`response_json` is the column with a content put in after `response_at` characters; `usage_json`
+stands in the column `response_json` at offset and length.
+"""
+
+
+CONTENT_TEXT: Final = (
+    "CASE WHEN c.part_key IS NULL THEN c.text ELSE substr(c.text, 1, c.part_at)"
+    " || p.text || substr(c.text, c.part_at + 1) END"
+)
+"""The text of content `c`, whose part is content `p`."""
 
 
 def node_column(column: str) -> str:
     """The column of a rows table that holds the prefix node of a listed column."""
     return f"{column.removesuffix('_json')}_node"
+
+
+def extra_columns(log: Log) -> tuple[str, ...]:
+    """The columns of a rows table that say where texts rest."""
+    return _EXTRA_COLUMNS.get(log.name, ())
 
 
 def row_columns(log: Log) -> tuple[str, ...]:
@@ -211,8 +235,7 @@ def row_columns(log: Log) -> tuple[str, ...]:
     own = tuple("turn_key" if c.name == "turn_id" else c.name for c in log.columns)
     key = () if log.is_turn else ("row_key",)
     nodes = tuple(node_column(column.name) for column in log.listed)
-    extra = tuple(text.partition(" ")[0] for text in _EXTRA_COLUMNS.get(log.name, ()))
-    return (*own, *key, *nodes, *extra, "older_digests")
+    return (*own, *key, *nodes, *extra_columns(log), "older_digests")
 
 
 def row_key(log: Log) -> str:
@@ -240,7 +263,7 @@ def _create(log: Log, number: int) -> list[str]:
     if not log.is_turn:
         columns.append("row_key INTEGER PRIMARY KEY")
     columns.extend(f"{node_column(column.name)} INTEGER" for column in log.listed)
-    columns.extend(_EXTRA_COLUMNS.get(log.name, ()))
+    columns.extend(f"{name} INTEGER" for name in extra_columns(log))
     columns.append("older_digests BLOB")
     rows = log.rows
     statements = [f"CREATE TABLE {rows} ({', '.join(columns)})"]
@@ -293,9 +316,37 @@ def _expression(log: Log, column: Column) -> str:
         return "t.turn_id"
     if column.is_listed:
         return list_expression(column.name)
-    if log.is_turn and column.name in ("user_text", "assistant_text"):
-        return text_expression(column.name)
-    return f"r.{column.name}"
+    return _TEXT_EXPRESSIONS.get((log.name, column.name), f"r.{column.name}")
+
+
+def _content(key: str) -> str:
+    """SQL that gives the text of a content that has no part."""
+    return f"(SELECT c.text FROM contents c WHERE c.content_key = {key})"
+
+
+_TEXT_EXPRESSIONS: Final[dict[tuple[str, str], str]] = {
+    ("turn_audit", "user_text"): (
+        "CASE WHEN r.user_text_content IS NULL THEN r.user_text ELSE json_extract(substr("
+        f"{_content('r.user_text_content')}, r.user_text_offset, r.user_text_length), '$') END"
+    ),
+    ("turn_audit", "assistant_text"): (
+        "CASE WHEN r.assistant_text_content IS NULL THEN r.assistant_text ELSE"
+        f" json_extract({_content('r.assistant_text_content')}, '$') END"
+    ),
+    ("model_calls", "parameters_json"): (
+        "CASE WHEN r.parameters_content IS NULL THEN r.parameters_json ELSE"
+        f" {_content('r.parameters_content')} END"
+    ),
+    ("model_calls", "response_json"): (
+        "CASE WHEN r.response_content IS NULL THEN r.response_json ELSE"
+        " substr(r.response_json, 1, r.response_at)"
+        f" || {_content('r.response_content')} || substr(r.response_json, r.response_at + 1) END"
+    ),
+    ("model_calls", "usage_json"): (
+        "CASE WHEN r.usage_offset IS NULL THEN r.usage_json ELSE"
+        " substr(r.response_json, r.usage_offset, r.usage_length) END"
+    ),
+}
 
 
 def list_expression(column: str) -> str:
@@ -311,26 +362,10 @@ def list_expression(column: str) -> str:
         " UNION ALL SELECT p.node, p.parent, p.content_key"
         " FROM chain JOIN prefix_nodes p ON p.node = chain.parent)"
         # A list of which anything is missing is null, never a shorter list.
-        " SELECT '[' || group_concat(text, ',') || ']' FROM (SELECT c.text AS text, chain.parent"
-        " FROM chain LEFT JOIN contents c ON c.content_key = chain.content_key"
+        " SELECT '[' || group_concat(text, ',') || ']' FROM (SELECT"
+        f" {CONTENT_TEXT} AS text, chain.parent FROM chain"
+        " LEFT JOIN contents c ON c.content_key = chain.content_key"
+        " LEFT JOIN contents p ON p.content_key = c.part_key"
         " ORDER BY chain.node)"
         " HAVING count(*) = count(text) AND count(*) = count(parent) + 1) END"
-    )
-
-
-def text_expression(column: str) -> str:
-    """SQL that gives a text of turn row `r`, which may rest as a string inside a payload.
-
-    Offset and length count characters of the payload and hold the string with its quotes.
-    """
-    if column == "user_text":
-        payload = "(SELECT c.text FROM contents c WHERE c.content_key = r.user_text_content)"
-    else:
-        payload = (
-            "(SELECT c.response_json FROM model_calls_rows c"
-            " WHERE c.row_key = r.assistant_text_row)"
-        )
-    return (
-        f"CASE WHEN r.{column}_offset IS NULL THEN r.{column} ELSE"
-        f" json_extract(substr({payload}, r.{column}_offset, r.{column}_length), '$') END"
     )

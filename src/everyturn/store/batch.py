@@ -9,7 +9,7 @@ those it remembers. All else (a key seen before, a time that changed) is for `ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
@@ -23,13 +23,11 @@ from everyturn.audit.records import (
     Record,
     TurnAudit,
 )
-from everyturn.store.rows import CODECS, References, text_reference
+from everyturn.store.rows import CODECS, NOWHERE_ELSE, Elsewhere
+from everyturn.store.sharing import call_elsewhere, part_address, split_content, turn_elsewhere
 from everyturn.store.state import Memory, Stored, record_id
 
 _COUNTS: Final = (64, 32, 16, 8, 4, 2, 1)
-NO_REFERENCES: Final[References] = (None, None, None, None, None, None)
-"""Of a turn whose texts stand in their own columns: content or row, offset and length of each."""
-_REFERENCE_CONTENTS_MAX: Final = 4
 
 
 @cache
@@ -89,7 +87,17 @@ class Batch:
         if key is None:
             self._content_key_last += 1
             key = self.new_contents[address] = self._content_key_last
-            self._content_rows += (key, address, text)
+            self._content_rows += (key, address, *split_content(text, self))
+        return key
+
+    def part_key(self, text: str) -> int:
+        """The key of a text that is stored apart; a new one is staged."""
+        address = part_address(text)
+        key = self.find_content(address)
+        if key is None:
+            self._content_key_last += 1
+            key = self.new_contents[address] = self._content_key_last
+            self._content_rows += (key, address, text, None, None)
         return key
 
     def knows_node(self, node: int) -> bool:
@@ -114,19 +122,20 @@ class Batch:
             key = self.find_content(node.address)
             assert key is not None
             self.stage_node(node.node, node.parent, key)
-        answers: list[tuple[int, ModelCall]] = []
         turns: list[tuple[TurnAudit, Stored | None]] = []
         for record, before in zip(group.records, befores, strict=True):
-            kind = type(record)
-            if kind is TurnAudit:
-                turns.append((record, before))  # type: ignore[arg-type]  # narrowed by its type
-            elif kind is ModelCall:
-                answers.append((self._stage_call(record, before), record))  # type: ignore[arg-type]
+            # `isinstance`, so that the type checker sees it; there are no subclasses.
+            if isinstance(record, TurnAudit):
+                turns.append((record, before))
+            elif isinstance(record, ModelCall):
+                self._stage_call(record, before)
             else:
                 turn_key = None if record.turn_id is None else self.turn_key(record.turn_id)
-                self.stage(record, self.next_row_key(kind), turn_key, (), older=None, is_new=True)
+                key = self.next_row_key(AccessEvent)
+                self._stage(record, key, turn_key, NOWHERE_ELSE[AccessEvent], None)
+        # After the calls, whose answers hold the text of the turn.
         for turn, before in turns:
-            self._stage_turn(turn, before, group, answers)
+            self._stage_turn(turn, before, group)
         return True
 
     def _quick_befores(self, group: Group) -> list[Stored | None] | None:
@@ -178,57 +187,19 @@ class Batch:
                             return False
         return True
 
-    def _stage_call(self, record: ModelCall, before: Stored | None) -> int:
-        turn_key = self.turn_key(record.turn_id)
-        if before is None:
-            key = self.next_row_key(ModelCall)
-            self.stage(record, key, turn_key, (), older=None, is_new=True)
-            return key
-        older = (before.older or b"") + CODECS[ModelCall].digest(before.record)
-        self.stage(record, before.key, turn_key, (), older=older, is_new=False)
-        return before.key
+    def _stage_call(self, record: ModelCall, before: Stored | None) -> None:
+        key = self.next_row_key(ModelCall) if before is None else before.key
+        elsewhere = call_elsewhere(record, self)
+        self._stage(record, key, self.turn_key(record.turn_id), elsewhere, before)
 
-    def _stage_turn(
-        self,
-        record: TurnAudit,
-        before: Stored | None,
-        group: Group,
-        answers: Sequence[tuple[int, ModelCall]],
-    ) -> None:
+    def _stage_turn(self, record: TurnAudit, before: Stored | None, group: Group) -> None:
         key = self.turn_key(record.turn_id)
-        references = self.references(record, group, answers, before)
-        if before is None:
-            self.stage(record, key, key, references, older=None, is_new=True)
-            return
-        older = (before.older or b"") + CODECS[TurnAudit].digest(before.record)
-        self.stage(record, key, key, references, older=older, is_new=False)
-
-    def references(
-        self,
-        record: TurnAudit,
-        group: Group,
-        answers: Sequence[tuple[int, ModelCall]],
-        before: Stored | None,
-    ) -> References:
-        """Where the texts of a turn stand in payloads already; the extra columns of its row.
-
-        answers: row key and record of the calls in the same group.
-        """
-        user: References = (None, None, None)
-        if before is not None and record.user_text == getattr(before.record, "user_text", None):
-            user = before.references[:3]
-        else:
-            for content in group.contents[: -_REFERENCE_CONTENTS_MAX - 1 : -1]:
-                found = text_reference(record.user_text, content.text)
-                if found is not None:
-                    user = (self.find_content(content.address), *found)
-                    break
-        for row_key, call in reversed(answers):
-            if call.response_json is not None and call.turn_id == record.turn_id:
-                found = text_reference(record.assistant_text, call.response_json)
-                if found is not None:
-                    return (*user, row_key, *found)
-        return (*user, None, None, None)
+        same = None
+        if before is not None and isinstance(before.record, TurnAudit):
+            if before.record.user_text == record.user_text:
+                same = before.elsewhere
+        elsewhere = turn_elsewhere(record, same, group.contents, self)
+        self._stage(record, key, key, elsewhere, before)
 
     # ------------------------------------------------------------------- staging
 
@@ -237,34 +208,40 @@ class Batch:
         self.new_nodes[node] = None
         self._node_rows += (node, parent, content_key)
 
-    def stage(
+    def _stage(
         self,
         record: Record,
         key: int,
         turn_key: int | None,
-        references: References,
-        *,
-        older: bytes | None,
-        is_new: bool,
+        elsewhere: Elsewhere,
+        before: Stored | None,
     ) -> None:
-        """Stage a row."""
-        row = encode(record, key, turn_key, references, older)
-        (self._inserts if is_new else self._replaces)[type(record)].append(row)
-        self.remember(record, key, older, references)
+        kind = type(record)
+        codec = CODECS[kind]
+        older = None
+        if before is not None:
+            older = (before.older or b"") + codec.digest(before.record)
+        row = codec.encode(
+            record,
+            turn_key=turn_key,
+            row_key=None if kind is TurnAudit else key,
+            elsewhere=elsewhere,
+            older=older,
+        )
+        (self._inserts if before is None else self._replaces)[kind].append(row)
+        self.remember(record, key, older, elsewhere)
 
-    def remember(
-        self, record: Record, key: int, older: bytes | None, references: References
-    ) -> None:
+    def remember(self, record: Record, key: int, older: bytes | None, elsewhere: Elsewhere) -> None:
         """What to take up after the commit; access events get no later revision."""
         if not isinstance(record, AccessEvent):
-            self.rows[record_id(record)] = Stored(key, record, older, references)
+            self.rows[record_id(record)] = Stored(key, record, older, elsewhere)
 
     # ------------------------------------------------------------------- writing
 
     def write(self) -> None:
         """Execute what is staged, in the open transaction."""
         self._insert_flat("turn_ids", 2, self._turn_id_rows)
-        self._insert_flat("contents", 3, self._content_rows)
+        self._insert_flat("contents", 5, self._content_rows)
         self._insert_flat("prefix_nodes", 3, self._node_rows)
         for kind, codec in CODECS.items():
             self._write_rows(codec.insert_sql, self._inserts[kind])
@@ -307,21 +284,3 @@ def _counts(total: int) -> list[int]:
             counts.append(count)
             total -= count
     return counts
-
-
-def encode(
-    record: Record,
-    key: int,
-    turn_key: int | None,
-    references: References,
-    older: bytes | None,
-) -> list[Any]:
-    """The values of a row; a turn's own key is its turn key."""
-    kind = type(record)
-    return CODECS[kind].encode(
-        record,
-        turn_key=turn_key,
-        row_key=None if kind is TurnAudit else key,
-        references=references,
-        older=older,
-    )

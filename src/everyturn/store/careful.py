@@ -7,23 +7,22 @@ content under the same key is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import apsw
 import msgspec
 
 from everyturn.audit import columns as text_columns
+from everyturn.audit import schema
 from everyturn.audit.records import (
     ContentRef,
     Group,
     ModelCall,
     Record,
-    TurnAudit,
 )
 from everyturn.store.base import RecordRefused
-from everyturn.store.batch import NO_REFERENCES, Batch, encode
-from everyturn.store.rows import CODECS, DIGEST_BYTES, RowCodec, digest_of
+from everyturn.store.batch import Batch
+from everyturn.store.rows import CODECS, DIGEST_BYTES, NOWHERE_ELSE, RowCodec, digest_of
 from everyturn.store.state import Stored, record_id
 
 
@@ -37,11 +36,8 @@ def add(db: apsw.Connection, batch: Batch, group: Group) -> None:
     batch.write()
     for record in group.records:
         _check_lists(db, record)
-    answers: list[tuple[int, ModelCall]] = []
-    for record in sorted(group.records, key=lambda one: isinstance(one, TurnAudit)):
-        key = _add_record(db, batch, group, record, answers)
-        if isinstance(record, ModelCall) and key is not None:
-            answers.append((key, record))
+    for record in group.records:
+        _add_record(db, batch, record)
 
 
 def _add_node(
@@ -74,14 +70,7 @@ def _has_node(db: apsw.Connection, node: int) -> bool:
     return bool(db.execute("SELECT 1 FROM prefix_nodes WHERE node = ?", (node,)).fetchone())
 
 
-def _add_record(
-    db: apsw.Connection,
-    batch: Batch,
-    group: Group,
-    record: Record,
-    answers: Sequence[tuple[int, ModelCall]],
-) -> int | None:
-    """Write one record; its row key, None when the stored row stays."""
+def _add_record(db: apsw.Connection, batch: Batch, record: Record) -> None:
     codec = CODECS[type(record)]
     turn_key = None if record.turn_id is None else batch.turn_key(record.turn_id)
     batch.write()
@@ -89,22 +78,17 @@ def _add_record(
     if found is None:
         key = turn_key if codec.log.is_turn else batch.next_row_key(type(record))
         assert key is not None
-        _write(db, batch, codec, group, record, key, turn_key, None, answers)
-        return key
+        _write(db, batch, codec, record, key, turn_key, None)
+        return
     key, revision, older = found
     if record.revision > revision:
-        before = _read(db, codec, key)
-        if isinstance(record, ModelCall):
-            _settle_answers(db, key)
-        older = (older or b"") + codec.digest(_as_stored(db, before, key))
-        _write(db, batch, codec, group, record, key, turn_key, older, answers)
-        return key
-    if record.revision == revision:
-        if not _is_same(db, _read(db, codec, key), record):
-            raise _conflict(record)
-        return None
-    _add_older(db, batch, codec, record, key, older)
-    return None
+        before = _as_stored(db, _read(db, codec, key), key)
+        older = (older or b"") + codec.digest(before)
+        _write(db, batch, codec, record, key, turn_key, older)
+    elif record.revision < revision:
+        _add_older(db, batch, codec, record, key, older)
+    elif not _is_same(db, _read(db, codec, key), record):
+        raise _conflict(record)
 
 
 def _find_row(
@@ -112,25 +96,17 @@ def _find_row(
 ) -> tuple[int, int, bytes | None] | None:
     log = codec.log
     where, value = (
-        ("turn_key", turn_key) if log.is_turn else (log.id, _bound_text(record_id(record)))
+        ("turn_key", turn_key) if log.is_turn else (log.id, text_columns.escape(record_id(record)))
     )
     row: tuple[int, int, bytes | None] | None = db.execute(
-        f"SELECT {_key_column(codec)}, revision, older_digests FROM {log.rows} WHERE {where} = ?",
+        f"SELECT {codec.key_column}, revision, older_digests FROM {log.rows} WHERE {where} = ?",
         (value,),
     ).fetchone()
     return row
 
 
-def _key_column(codec: RowCodec) -> str:
-    return "turn_key" if codec.log.is_turn else "row_key"
-
-
-def _bound_text(text: str) -> str:
-    return text_columns.escape(text)
-
-
 def _read(db: apsw.Connection, codec: RowCodec, key: int) -> Record:
-    row = db.execute(f"{codec.select_sql} WHERE r.{_key_column(codec)} = ?", (key,)).fetchone()
+    row = db.execute(f"{codec.select_sql} WHERE r.{codec.key_column} = ?", (key,)).fetchone()
     assert row is not None
     return codec.decode(row)
 
@@ -161,16 +137,19 @@ def _is_same(db: apsw.Connection, stored: Record, record: Record) -> bool:
     return codec.canonical(msgspec.structs.replace(record, **lists)) == stored
 
 
+_ITEM_SQL = (
+    f"SELECT n.parent, {schema.CONTENT_TEXT} FROM prefix_nodes n"
+    " JOIN contents c ON c.content_key = n.content_key"
+    " LEFT JOIN contents p ON p.content_key = c.part_key"
+)
+
+
 def list_text(db: apsw.Connection, node: int) -> str | None:
     """The JSON text of a list, from its last prefix node; None if anything of it is missing."""
     texts: list[str] = []
     at: int | None = node
     while at is not None:
-        row = db.execute(
-            "SELECT p.parent, c.text FROM prefix_nodes p"
-            " JOIN contents c ON c.content_key = p.content_key WHERE p.node = ?",
-            (at,),
-        ).fetchone()
+        row = db.execute(f"{_ITEM_SQL} WHERE n.node = ?", (at,)).fetchone()
         if row is None:
             return None
         at = row[0]
@@ -182,34 +161,15 @@ def _write(
     db: apsw.Connection,
     batch: Batch,
     codec: RowCodec,
-    group: Group,
     record: Record,
     key: int,
     turn_key: int | None,
     older: bytes | None,
-    answers: Sequence[tuple[int, ModelCall]],
 ) -> None:
-    references: tuple[int | None, ...] = ()
-    if isinstance(record, TurnAudit):
-        references = batch.references(record, group, answers, None)
-    assert not references or len(references) == len(NO_REFERENCES)
-    row = encode(record, key, turn_key, references, older)
-    codec.settle(row)
+    row_key = None if codec.log.is_turn else key
+    row = codec.encode_carefully(record, turn_key=turn_key, row_key=row_key, older=older)
     db.execute(codec.careful_replace_sql, row)
-    batch.remember(record, key, older, references)
-
-
-def _settle_answers(db: apsw.Connection, key: int) -> None:
-    """Write out the texts that stand in a call's answer, before the answer changes."""
-    db.execute(
-        "UPDATE turn_audit_rows AS r SET assistant_text = json_extract(substr("
-        "(SELECT c.response_json FROM model_calls_rows c WHERE c.row_key = r.assistant_text_row),"
-        " assistant_text_offset, assistant_text_length), '$'),"
-        " assistant_text_row = NULL, assistant_text_offset = NULL, assistant_text_length = NULL"
-        " WHERE assistant_text_row = ?1"
-        " AND turn_key = (SELECT turn_key FROM model_calls_rows WHERE row_key = ?1)",
-        (key,),
-    )
+    batch.remember(record, key, older, NOWHERE_ELSE[type(record)])
 
 
 def _add_older(
@@ -228,13 +188,13 @@ def _add_older(
         kept = [entries[i : i + DIGEST_BYTES] for i in range(0, len(entries), DIGEST_BYTES)]
         together = b"".join(sorted([*kept, mine]))
         db.execute(
-            f"UPDATE {codec.log.rows} SET older_digests = ? WHERE {_key_column(codec)} = ?",
+            f"UPDATE {codec.log.rows} SET older_digests = ? WHERE {codec.key_column} = ?",
             (together, key),
         )
         remembered = batch.stored(record_id(record))
         if remembered is not None:
             batch.rows[record_id(record)] = Stored(
-                key, remembered.record, together, remembered.references
+                key, remembered.record, together, remembered.elsewhere
             )
     elif known != mine:
         raise _conflict(record)

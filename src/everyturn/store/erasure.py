@@ -40,14 +40,18 @@ def _sweep(db: apsw.Connection) -> None:
         " SELECT node FROM chain WHERE node IS NOT NULL"
     )
     db.execute("DELETE FROM prefix_nodes WHERE node NOT IN (SELECT node FROM live)")
+    named = " UNION ".join(
+        f"SELECT {column} FROM {log.rows} WHERE {column} IS NOT NULL"
+        for log in schema.LOGS
+        for column in schema.extra_columns(log)
+        if column.endswith("_content")
+    )
+    whole = f"SELECT content_key FROM prefix_nodes UNION {named}"
     kept = (
-        "SELECT content_key FROM prefix_nodes UNION SELECT user_text_content FROM turn_audit_rows"
-        " WHERE user_text_content IS NOT NULL"
+        f"{whole} UNION SELECT part_key FROM contents"
+        f" WHERE part_key IS NOT NULL AND content_key IN ({whole})"
     )
-    db.execute(
-        "DELETE FROM contents_lookup WHERE content_key NOT IN"
-        f" (SELECT content_key FROM contents WHERE content_key IN ({kept}))"
-    )
+    db.execute(f"DELETE FROM contents_lookup WHERE content_key NOT IN ({kept})")
     db.execute(f"DELETE FROM contents WHERE content_key NOT IN ({kept})")
     db.execute("DELETE FROM live")
     db.execute("DELETE FROM erased")

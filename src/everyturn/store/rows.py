@@ -1,42 +1,50 @@
 """Records to rows of SQLite and back: one codec a log, made from the schema.
 
-The quick way takes a record's fields as they are and looks at its text once; only what that finds
-goes column by column (`audit.columns`). Lone surrogates and integers beyond 64 bits are not
-looked for: binding them fails, and the store then takes the careful way.
+The quick way takes a record's values as they are and looks at their text once, all together; only
+where that finds something does each column go through `audit.columns`. The careful way takes any
+value there is.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
-from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
 
 from everyturn.audit import columns as text_columns
 from everyturn.audit import schema
-from everyturn.audit.records import ContentRef, Record, TurnAudit
+from everyturn.audit.records import ContentRef, Record
 
 _INTEGER_MAX: Final = (1 << 63) - 1
-_QUICK_CHARS_MAX: Final = text_columns.TEXT_BYTES_MAX // 4
-"""Where all text of a row is shorter than this, no column can be too long."""
-
-REFERENCE_CHARS_MIN: Final = 64
-"""From here on a reference is shorter than the text."""
-
-References = tuple[int | None, ...]
-"""Where the texts of a turn rest: content, offset, length; row, offset, length. Else empty."""
-
-_TURN_COLUMNS: Final = [column.name for column in schema.LOG_OF[TurnAudit].columns]
-_USER_TEXT_AT: Final = _TURN_COLUMNS.index("user_text")
-_ASSISTANT_TEXT_AT: Final = _TURN_COLUMNS.index("assistant_text")
 _PIECE_BYTES: Final = 2_000
-_PACKER: Final = msgspec.msgpack.Encoder()
+_ENCODER: Final = msgspec.json.Encoder()
+_ESCAPE_BYTES: Final = text_columns.ESCAPE.encode()
+
+REFERENCE_CHARS_MIN: Final = 128
+"""Texts of at least so many characters are stored once and referred to."""
 
 DIGEST_BYTES: Final = 36
 """One older revision: its number in 4 bytes, then the SHA-256 of its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The texts of a row that rest in contents."""
+
+    columns: tuple[int | None, ...]
+    """The extra columns of the log's table; empty for a log that has none."""
+    texts: tuple[tuple[int, str | None], ...]
+    """Position and value of the text columns that hold less than their text."""
+
+
+NOWHERE_ELSE: Final = {
+    log.type: Elsewhere((None,) * len(schema.extra_columns(log)), ()) for log in schema.LOGS
+}
+"""Of a row whose texts all stand in their own columns."""
 
 
 class RowCodec:
@@ -44,18 +52,15 @@ class RowCodec:
 
     def __init__(self, log: schema.Log) -> None:
         self.log = log
-        names = schema.row_columns(log)
+        self._names = schema.row_columns(log)
         own = tuple(column.name for column in log.columns)
-        self._names = names
         self._turn_at = own.index("turn_id")
         self._listed_at = tuple(own.index(column.name) for column in log.listed)
-        texts = [i for i, c in enumerate(log.columns) if c.kind in ("text", "json")]
-        self._texts_of = itemgetter(*texts)
-        self._text_columns = tuple((i, log.columns[i]) for i in texts)
+        self._texts = tuple((i, c) for i, c in enumerate(log.columns) if c.kind in ("text", "json"))
         self._booleans_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "boolean")
         self._reals_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "real")
         self._plain_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "text")
-        self._key = schema.row_key(log)
+        self.key_column = schema.row_key(log)
         self.insert_sql = cache(self._insert_sql)
         self.replace_sql = cache(self._replace_sql)
         self.select_sql = schema.sqlite_select(log)
@@ -69,16 +74,16 @@ class RowCodec:
 
     def _replace_sql(self, count: int) -> str:
         """Later revisions of stored rows; ids, turns and times, which indexes hold, stay."""
-        fixed = {self._key, "turn_key", self.log.id, "timestamp"}
-        changes = ",".join(f"{n}=excluded.{n}" for n in self._names if n not in fixed)
-        return f"{self._insert_sql(count)} ON CONFLICT ({self._key}) DO UPDATE SET {changes}"
+        return self._upsert_sql(count, {self.key_column, "turn_key", self.log.id, "timestamp"})
 
     @property
     def careful_replace_sql(self) -> str:
-        """As `replace_sql` for one row, times and turn included."""
-        fixed = {self._key, self.log.id} | ({"turn_key"} if self.log.is_turn else set())
+        """A row, or its later revision, times and turn included."""
+        return self._upsert_sql(1, {self.key_column, self.log.id, "turn_id"})
+
+    def _upsert_sql(self, count: int, fixed: set[str]) -> str:
         changes = ",".join(f"{n}=excluded.{n}" for n in self._names if n not in fixed)
-        return f"{self._insert_sql(1)} ON CONFLICT ({self._key}) DO UPDATE SET {changes}"
+        return f"{self._insert_sql(count)} ON CONFLICT ({self.key_column}) DO UPDATE SET {changes}"
 
     def encode(
         self,
@@ -86,15 +91,17 @@ class RowCodec:
         *,
         turn_key: int | None,
         row_key: int | None,
-        references: References,
+        elsewhere: Elsewhere,
         older: bytes | None,
     ) -> list[Any]:
         """The values of a row in the order of `schema.row_columns`.
 
-        row_key: None for a turn, whose key is its turn key. references: the extra columns of a
-        turn, empty for other logs; where they stand, the text itself does not.
+        row_key: None for a turn, whose key is its turn key. Raises UnicodeEncodeError for a lone
+        surrogate, which `encode_carefully` takes.
         """
-        row: list[Any] = list(msgspec.structs.astuple(record))
+        values = msgspec.structs.astuple(record)
+        data = _ENCODER.encode(values)
+        row: list[Any] = list(values)
         if row_key is not None:
             row.append(row_key)
         for at in self._listed_at:
@@ -104,44 +111,46 @@ class RowCodec:
                 row.append(value.node)
             else:
                 row.append(None)
-        if not self._is_quick(self._texts_of(row)):
+        for at, text in elsewhere.texts:
+            row[at] = text
+        if not _is_quick(data):
             self._settle_texts(row)
         row[self._turn_at] = turn_key
-        if references:
-            row += references
-            if references[1] is not None:
-                row[_USER_TEXT_AT] = None
-            if references[4] is not None:
-                row[_ASSISTANT_TEXT_AT] = None
+        row += elsewhere.columns
         row.append(older)
         return row
 
-    def _settle_texts(self, row: list[Any]) -> None:
-        for at, column in self._text_columns:
-            if row[at] is not None:
-                row[at] = text_columns.at_rest(column, row[at])
-
-    def settle(self, row: list[Any]) -> None:
-        """Make every value of an encoded row one that can be bound.
-
-        Text that has been settled already holds nothing more to escape but `␛`, so this must be
-        given rows of `encode` that failed, once.
-        """
-        for at, column in self._text_columns:
+    def encode_carefully(
+        self, record: Record, *, turn_key: int | None, row_key: int | None, older: bytes | None
+    ) -> list[Any]:
+        """As `encode`, for any values: what no column takes is made fit, and every text is here."""
+        row: list[Any] = list(msgspec.structs.astuple(record))
+        nodes: list[int | None] = []
+        for at in self._listed_at:
             value = row[at]
-            if isinstance(value, str) and not _is_utf8(value):
-                row[at] = text_columns.at_rest(column, value)
+            is_listed = type(value) is ContentRef
+            nodes.append(value.node if is_listed else None)
+            row[at] = None if is_listed else value
+        self._settle_texts(row)
         for at, value in enumerate(row):
             if type(value) is int and not -_INTEGER_MAX - 1 <= value <= _INTEGER_MAX:
                 # The exact digits stand in the payload; here it is a number to compare.
                 row[at] = float(value) if abs(value) < 10**308 else None
             elif type(value) is float and value != value:
                 row[at] = None
+        row[self._turn_at] = turn_key
+        if row_key is not None:
+            row.append(row_key)
+        return [*row, *nodes, *NOWHERE_ELSE[self.log.type].columns, older]
+
+    def _settle_texts(self, row: list[Any]) -> None:
+        for at, column in self._texts:
+            if row[at] is not None:
+                row[at] = text_columns.at_rest(column, row[at])
 
     def canonical(self, record: Record) -> Record:
-        """The record as it will be when it is read again."""
-        row = self.encode(record, turn_key=None, row_key=None, references=(), older=None)
-        self.settle(row)
+        """The record as it will be when it is read again; lists stay as they are given."""
+        row = self.encode_carefully(record, turn_key=None, row_key=None, older=None)
         own = row[: len(self.log.columns)]
         own[self._turn_at] = record.turn_id
         for at, column in zip(self._listed_at, self.log.listed, strict=True):
@@ -150,11 +159,12 @@ class RowCodec:
 
     def digest(self, record: Record) -> bytes:
         """What is kept of a revision that a later one replaced: its number and its hash."""
-        data = _packed(record) if self._is_canonical(record) else None
+        values = msgspec.structs.astuple(record)
+        data = self._quick_data(values)
         if data is None:
-            record = self.canonical(record)
-            # Lone surrogates cannot be packed; `repr` escapes them, always the same way.
-            data = _packed(record) or repr(msgspec.structs.astuple(record)).encode("utf-8")
+            values = msgspec.structs.astuple(self.canonical(record))
+            # Lone surrogates cannot be encoded; `repr` escapes them, always the same way.
+            data = _encoded(values) or repr(values).encode("utf-8")
         # In pieces under 2 KiB: above that hashlib lets go of the interpreter lock, and taking
         # it back from a busy event loop costs more than the hash.
         sha = hashlib.sha256(data[:_PIECE_BYTES])
@@ -162,20 +172,13 @@ class RowCodec:
             sha.update(data[start : start + _PIECE_BYTES])
         return record.revision.to_bytes(4, "big") + sha.digest()
 
-    def _is_canonical(self, record: Record) -> bool:
-        """Whether reading the record will give the very same values."""
-        row = msgspec.structs.astuple(record)
+    def _quick_data(self, values: tuple[Any, ...]) -> bytes | None:
+        """A record's values as JSON; None where reading them again would not give the same."""
         for at in self._reals_at:
-            if type(row[at]) is int:
-                return False
-        return self._is_quick(self._texts_of(row))
-
-    def _is_quick(self, texts: tuple[Any, ...]) -> bool:
-        """Whether the text columns of a row can rest as they are."""
-        together = "".join([text for text in texts if type(text) is str])
-        if len(together) > _QUICK_CHARS_MAX or "\0" in together:
-            return False
-        return together.isascii() or text_columns.ESCAPE not in together
+            if type(values[at]) is int:
+                return None
+        data = _encoded(values)
+        return data if data is not None and _is_quick(data) else None
 
     def decode(self, values: Sequence[Any]) -> Record:
         """The record of a row that `select_sql` gave."""
@@ -190,19 +193,42 @@ class RowCodec:
         return self.log.type(**dict(zip(names, row, strict=True)))
 
 
-def _packed(record: Record) -> bytes | None:
+def _encoded(values: tuple[Any, ...]) -> bytes | None:
     try:
-        return _PACKER.encode(record)
-    except (UnicodeEncodeError, OverflowError):
+        return _ENCODER.encode(values)
+    except UnicodeEncodeError:
         return None
 
 
-def _is_utf8(text: str) -> bool:
+def _is_quick(data: bytes) -> bool:
+    """Whether text columns can rest as they are, from the JSON of a record's values.
+
+    JSON shows a NUL as an escape, which cannot hide; what looks like one may also be the six
+    characters themselves, and then the slow way finds nothing to do.
+    """
+    return (
+        len(data) <= text_columns.TEXT_BYTES_MAX
+        and b"\\u0000" not in data
+        and _ESCAPE_BYTES not in data
+    )
+
+
+def string_in(payload: str, text: str | None) -> tuple[int, int] | None:
+    """Where `text` stands as a string of the JSON text `payload`: offset and length.
+
+    In characters, offset from 0, quotes included. None when it does not, or when it is so short
+    that a reference saves nothing, or so odd or long that a column would not hold it as it is.
+    """
+    if text is None or not REFERENCE_CHARS_MIN <= len(text) <= text_columns.TEXT_BYTES_MAX // 4:
+        return None
+    if not text_columns.is_plain(text) or "\0" in payload:
+        return None
     try:
-        text.encode()
+        literal = _ENCODER.encode(text).decode()
     except UnicodeEncodeError:
-        return False
-    return True
+        return None
+    at = payload.find(literal)
+    return None if at < 0 else (at, len(literal))
 
 
 def digest_of(older: bytes | None, revision: int) -> bytes | None:
@@ -212,24 +238,6 @@ def digest_of(older: bytes | None, revision: int) -> bytes | None:
         if int.from_bytes(entry[:4], "big") == revision:
             return entry
     return None
-
-
-def text_reference(text: str | None, payload: str) -> tuple[int, int] | None:
-    """Where `text` stands as a string of the JSON text `payload`: offset and length in characters.
-
-    Offset counts from 1, both include the quotes. None when it does not, or when it is so short
-    that a reference saves nothing, or so odd or long that the column would not hold it as it is.
-    """
-    if text is None or not REFERENCE_CHARS_MIN <= len(text) <= _QUICK_CHARS_MAX:
-        return None
-    if not text_columns.is_plain(text):
-        return None
-    try:
-        literal = msgspec.json.encode(text).decode()
-    except UnicodeEncodeError:
-        return None
-    at = payload.find(literal)
-    return None if at < 0 else (at + 1, len(literal))
 
 
 CODECS: Final[dict[type[Any], RowCodec]] = {log.type: RowCodec(log) for log in schema.LOGS}

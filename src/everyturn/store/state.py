@@ -14,7 +14,7 @@ import apsw
 
 from everyturn.audit.records import ModelCall, Record, TurnAudit, is_open
 from everyturn.store.lookup import CONTENTS, TURNS, Lookup
-from everyturn.store.rows import References
+from everyturn.store.rows import Elsewhere
 
 _LIVE_MAX: Final = 65_536
 _SETTLED_MAX: Final = 2_048
@@ -30,7 +30,7 @@ class Stored:
     """Its row's key; a turn's is its turn key."""
     record: TurnAudit | ModelCall
     older: bytes | None
-    references: References
+    elsewhere: Elsewhere
 
 
 class Memory:
