@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from everyturn.config.faults import Faults, nearest, read_table, wrong
 from everyturn.config.models import ModelConfig, read_models
@@ -35,8 +35,8 @@ class Config:
     service: str
     instance: str
     environment: str
-    durability: str
-    on_failure: str
+    durability: Literal["process", "disk"]
+    on_failure: Literal["refuse", "serve"]
     queue_bytes_max: int
     records: bool
     """Whether turns are recorded."""

@@ -1,39 +1,341 @@
-"""What the gateway hands to the record."""
+"""What the gateway records of its requests, and when: rows before the call, rows before the end.
+
+`Recording` is the gateway's one way to the store. A turn's rows go through a `TurnRecord`; requests
+that no turn came of leave one access row. With recording off, both do nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import random
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal, cast
 
-from everyturn.config import Config
-from everyturn.errors import Failure
+from everyturn import ids
+from everyturn.audit.cleaning import Cleaner
+from everyturn.audit.content import ContentIndex
+from everyturn.audit.facts import CallClosing, CallOpening, Cost, TurnOpening
+from everyturn.audit.recorder import TurnRecorder
+from everyturn.audit.records import AccessEvent, Group, StreamState
+from everyturn.audit.redact import Redactor
+from everyturn.audit.usage import Tokens
+from everyturn.errors import AuditUnavailable, Failure
 from everyturn.gateway.call import CallResult
-from everyturn.gateway.http import Exchange
+from everyturn.gateway.http import Exchange, failure_body, failure_frame
+from everyturn.gateway.keys import redaction_key
 from everyturn.gateway.log import Log
 from everyturn.gateway.models import Model
+from everyturn.presets.price import price_of
+from everyturn.store.reader import Reader
+from everyturn.store.sqlite import SqliteStore
+from everyturn.store.writer import GroupWriter
 from everyturn.wire.dialects.openai_chat import Encoded
+from everyturn.wire.preset import Target
 from everyturn.wire.request import ChatRequest
 
+GOOD_ENDINGS: Final = ("whole", "complete", "missing_done")
 
-class TurnRecord:
-    async def open(
-        self, request: ChatRequest, model: Model, encoded: Encoded, call_span: str
-    ) -> None: ...
-    async def refuse(self, failure: Failure, request: ChatRequest | None) -> None: ...
-    async def close(self, result: CallResult) -> None: ...
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSettings:
+    """How turns are recorded."""
+
+    is_on: bool
+    data: Path
+    durability: Literal["process", "disk"]
+    on_failure: Literal["refuse", "serve"]
+    queue_bytes_max: int
+    service: str
+    instance: str
+    environment: str
+    known_secrets: tuple[str, ...]
+    """Provider keys: the first things that redaction knows."""
+
+    def __repr__(self) -> str:
+        return f"RecordSettings(is_on={self.is_on}, data={self.data})"
 
 
 class Recording:
-    is_healthy = True
-    unrecorded_turns = 0
+    """Writes turns and requests of one gateway."""
+
+    def __init__(self, settings: RecordSettings, log: Log) -> None:
+        self.settings = settings
+        self.log = log
+        self.unrecorded_turns = 0
+        """Turns served without a record, by the operator's choice of `on_failure`."""
+        self.access_events_lost = 0
+        """Access rows of requests without a turn that could not be written."""
+        self._writer: GroupWriter | None = None
+        if not settings.is_on:
+            return
+        key = redaction_key(settings.data)
+        redactor = Redactor(key, known=settings.known_secrets)
+        self.cleaner = Cleaner(redactor, key)
+        store = SqliteStore(settings.data, durability=settings.durability)
+        interrupted = store.close_interrupted(now=now_us())
+        if interrupted:
+            log("record.closed_interrupted", count=interrupted)
+        self.contents = ContentIndex(secrets.token_bytes(32), redactor.version, node_first=now_us())
+        self._writer = GroupWriter(
+            store,
+            on_committed=self.contents.confirm,
+            queue_bytes_max=settings.queue_bytes_max,
+        )
+
+    def start(self) -> None:
+        """Begin to write; on the event loop that will record."""
+        if self._writer is not None:
+            self._writer.start()
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether records can be written, as far as the last try says."""
+        return self._writer is None or self._writer.healthy
 
     def turn(self, exchange: Exchange) -> TurnRecord:
-        return TurnRecord()
+        """The record of a turn that this exchange opens."""
+        return TurnRecord(self, exchange, is_on=self._writer is not None)
 
-    async def access(self, exchange: Exchange) -> None: ...
-    def read_turn(self, turn_id: str) -> dict[str, Any] | None: ...
-    async def close(self) -> None: ...
+    async def append(self, group: Group) -> None:
+        """Return when the group is durable. Raises AuditUnavailable."""
+        assert self._writer is not None  # Only a TurnRecord that is on appends.
+        await self._writer.append(group)
+
+    async def access(self, exchange: Exchange) -> None:
+        """The access row of a request that no turn came of."""
+        if self._writer is None or exchange.has_record:
+            return
+        try:
+            await self._writer.append(Group((self.access_event(exchange, has_turn=False),)))
+        except AuditUnavailable as failure:
+            # The request was answered, and it held no turn: what is left to do is to count.
+            self.access_events_lost += 1
+            self.log("record.access_lost", error_code=failure.code, request_id=exchange.request_id)
+
+    def access_event(
+        self, exchange: Exchange, *, has_turn: bool, owed_bytes: int = 0
+    ) -> AccessEvent:
+        """The access row. owed_bytes: what of the answer's body has yet to leave."""
+        settings = self.settings
+        return AccessEvent(
+            access_id=time_id("acc", exchange.started_us),
+            timestamp=exchange.started_us,
+            service=settings.service or None,
+            instance=settings.instance or None,
+            environment=settings.environment or None,
+            request_id=exchange.request_id,
+            trace_id=exchange.trace.trace_id,
+            span_id=exchange.trace.span_id,
+            parent_span_id=exchange.parent_span_id,
+            turn_id=exchange.turn_id if has_turn else None,
+            principal=exchange.principal,
+            method=exchange.method[:16],
+            path_template=exchange.route,
+            status_code=exchange.status,
+            duration_ms=round(exchange.elapsed_ms, 3),
+            request_size_bytes=exchange.received_bytes,
+            response_size_bytes=exchange.sent_bytes + owed_bytes,
+            client_type=exchange.client_type,
+            error_code=exchange.error_code,
+            redaction_applied=True,
+            redaction_rules_version=self.cleaner.version,
+        )
+
+    def read_turn(self, turn_id: str) -> dict[str, Any] | None:
+        """Everything recorded of one turn; None if there is nothing. Blocks: use a thread."""
+        if self._writer is None or not ids.is_turn_id(turn_id):
+            return None
+        with Reader(self.settings.data) as reader:
+            return reader.turn(turn_id)
+
+    async def close(self) -> None:
+        """Write what is queued and close the store."""
+        if self._writer is not None:
+            await self._writer.close()
 
 
-async def open_recording(config: Config, environment: Mapping[str, str], log: Log) -> Recording:
-    return Recording()
+class TurnRecord:
+    """The record of one turn while it runs."""
+
+    def __init__(self, recording: Recording, exchange: Exchange, *, is_on: bool) -> None:
+        self._recording = recording
+        self._exchange = exchange
+        self._is_on = is_on
+        self._model: Model | None = None
+        self._call_id = ""
+        if not is_on:
+            return
+        settings = recording.settings
+        assert exchange.turn_id is not None
+        self._recorder = TurnRecorder(
+            TurnOpening(
+                turn_id=exchange.turn_id,
+                timestamp=exchange.started_us,
+                trace_id=exchange.trace.trace_id,
+                span_id=exchange.trace.span_id,
+                parent_span_id=exchange.parent_span_id,
+                request_id=exchange.request_id,
+                principal=exchange.principal,
+                service=settings.service or None,
+                environment=settings.environment or None,
+            ),
+            cleaner=recording.cleaner,
+            contents=recording.contents,
+        )
+
+    async def open(
+        self, request: ChatRequest, model: Model, encoded: Encoded, call_span: str
+    ) -> None:
+        """Make the rows of turn and call durable. Raises AuditUnavailable, unless the operator
+        chose to serve unrecorded."""
+        if not self._is_on:
+            return
+        started_us = now_us()
+        self._model = model
+        self._call_id = time_id("call", started_us)
+        opening = CallOpening(
+            model_call_id=self._call_id,
+            timestamp=started_us,
+            span_id=call_span,
+            target=model.target,
+            requested_model=request.model,
+            sent=encoded.sent,
+            stream=encoded.stream,
+            reasoning_tags=encoded.reasoning_tags,
+        )
+        await self._append(self._recorder.open_call(opening))
+
+    async def refuse(self, failure: Failure, request: ChatRequest | None) -> None:
+        """Record a turn that ends before its call. What cannot be written is counted."""
+        exchange = self._exchange
+        if not self._is_on:
+            return
+        exchange.has_record = True
+        exchange.status = failure.status
+        exchange.error_code = failure.code
+        group = self._recorder.close_turn(
+            duration_ms=exchange.elapsed_ms,
+            call=self._unopened(failure),
+            failure=failure,
+            body=None if request is None else request.body,
+            access=self._recording.access_event(
+                exchange, has_turn=True, owed_bytes=len(failure_body(failure))
+            ),
+        )
+        try:
+            await self._append(group)
+        except AuditUnavailable:
+            # The client is being refused already; its failure says more than ours would.
+            self._recording.unrecorded_turns += 1
+
+    def _unopened(self, failure: Failure) -> CallClosing | None:
+        """The closing of a call whose opening could not be committed; None if there was none."""
+        if not self._call_id:
+            return None
+        return CallClosing(stream_state="error", failure=failure, status_code=failure.status)
+
+    async def close(self, result: CallResult) -> None:
+        """Make the closed rows durable. Raises AuditUnavailable as `open` does."""
+        if not self._is_on:
+            return
+        exchange, failure = self._exchange, result.failure
+        is_gone = exchange.is_client_gone
+        exchange.has_record = True
+        exchange.error_code = None if failure is None else failure.code
+        if exchange.status is None and not is_gone:
+            exchange.status = _status(result)
+        call = CallClosing(
+            stream_state=cast(StreamState, result.stream_state),
+            reply=result.reply,
+            failure=failure,
+            is_client_gone=is_gone,
+            is_shown=exchange.is_started or bool(result.tail),
+            status_code=exchange.status,
+            upstream_status=result.upstream_status,
+            provider_request_id=result.provider_request_id,
+            latency_ms=result.latency_ms,
+            time_to_first_token_ms=result.time_to_first_token_ms,
+            upstream_ms=result.latency_ms,
+            notes=tuple(result.notes),
+            pricing=self._pricing,
+        )
+        group = self._recorder.close_turn(
+            duration_ms=exchange.elapsed_ms,
+            call=call,
+            access=self._recording.access_event(
+                exchange, has_turn=True, owed_bytes=_owed_bytes(exchange, result)
+            ),
+        )
+        self._recording.log(
+            "llm.response",
+            turn_id=exchange.turn_id,
+            model_call_id=self._call_id,
+            reasoning_chars=0 if result.reply is None else result.reply.reasoning_chars,
+        )
+        await self._append(group)
+
+    def _pricing(self, tokens: Tokens, served: str | None) -> Cost:
+        assert self._model is not None  # A call that closes was opened.
+        return _price(self._model.target, tokens, served)
+
+    async def _append(self, group: Group) -> None:
+        try:
+            await self._recording.append(group)
+        except AuditUnavailable:
+            if self._recording.settings.on_failure == "refuse":
+                raise
+            if self._is_on:
+                self._recording.unrecorded_turns += 1
+                self._recording.log("record.unrecorded", turn_id=self._exchange.turn_id)
+            self._is_on = False
+
+
+def _price(target: Target, tokens: Tokens, served: str | None) -> Cost:
+    """The price of a call under the name the provider served, else the one that was asked for."""
+    at = datetime.now(UTC)
+    counts = tokens._asdict()
+    price = price_of(target.preset, served or target.upstream_model, **counts, at=at)
+    if price.cost is None and served is not None and served != target.upstream_model:
+        price = price_of(target.preset, target.upstream_model, **counts, at=at)
+    return price
+
+
+def _status(result: CallResult) -> int:
+    """The HTTP status of an answer whose head has not left yet."""
+    if result.failure is None or result.tail:
+        return 200
+    return result.failure.status
+
+
+def _owed_bytes(exchange: Exchange, result: CallResult) -> int:
+    """Bytes of the answer's body that leave after its record is durable."""
+    if exchange.is_client_gone:
+        return 0
+    if result.failure is None:
+        return len(result.tail) + len(result.final)
+    if exchange.is_started or result.tail:
+        return len(result.tail) + len(failure_frame(result.failure))
+    return len(failure_body(result.failure))
+
+
+def now_us() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def time_id(prefix: str, timestamp_us: int) -> str:
+    """A record id that grows with time: stores write it beside the one before it."""
+    return ids.record_id(prefix, timestamp_us << 64 | random.getrandbits(64))
+
+
+def open_recording(settings: RecordSettings, log: Log) -> Recording:
+    """Open the store and begin to write.
+
+    Raises AuditUnavailable and ConfigError when the data folder cannot be used.
+    """
+    recording = Recording(settings, log)
+    recording.start()
+    return recording

@@ -20,7 +20,7 @@ from everyturn import __version__
 from everyturn.config import Config
 from everyturn.gateway.app import App, build
 from everyturn.gateway.log import Log
-from everyturn.gateway.records import open_recording
+from everyturn.gateway.records import RecordSettings, open_recording
 from everyturn.presets.price import warm_prices
 
 BACKLOG: Final = 2048
@@ -87,7 +87,7 @@ async def start(config: Config, environment: Mapping[str, str], log: Log) -> Gat
     """
     listener = _listen(config.host, config.port)
     try:
-        recording = await open_recording(config, environment, log)
+        recording = open_recording(_record_settings(config), log)
     except BaseException:
         listener.close()
         raise
@@ -118,7 +118,7 @@ async def start(config: Config, environment: Mapping[str, str], log: Log) -> Gat
             await recording.close()
 
     running = asyncio.create_task(run())
-    while not server.started and not running.done():
+    while not server.started and not running.done():  # noqa: ASYNC110 (uvicorn has only a flag)
         await asyncio.sleep(0.005)
     if running.done():
         await running
@@ -154,6 +154,20 @@ async def serve(config: Config, environment: Mapping[str, str]) -> None:
     if not ended.done():
         await gateway.stop(hurry)
     await ended
+
+
+def _record_settings(config: Config) -> RecordSettings:
+    return RecordSettings(
+        is_on=config.records,
+        data=config.data,
+        durability=config.durability,
+        on_failure=config.on_failure,
+        queue_bytes_max=config.queue_bytes_max,
+        service=config.service,
+        instance=config.instance,
+        environment=config.environment,
+        known_secrets=tuple(model.api_key for model in config.models if model.api_key),
+    )
 
 
 def _listen(host: str, port: int) -> socket.socket:
