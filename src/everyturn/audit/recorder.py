@@ -1,0 +1,431 @@
+"""One turn's facts into records, on every way it can end.
+
+Pure: facts in, groups out. Nothing is kept of a body but what its rows hold; every text passes the
+cleaner before it stands in a record. A row is given whole each time, its revision one higher.
+
+    recorder = TurnRecorder(opening, cleaner=…, contents=…)
+    group = recorder.open_call(CallOpening(…))          # commit, then ask the provider
+    group = recorder.close_call(CallClosing(…))         # an attempt that another one follows
+    group = recorder.close_turn(…, call=CallClosing(…), access=…)   # commit, then the last bytes
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+
+from everyturn.audit.answer import (
+    answer_text,
+    answer_tree,
+    carriers_of,
+    finish_of,
+    tool_calls_in,
+    user_text,
+)
+from everyturn.audit.cleaning import Cleaner, merged
+from everyturn.audit.content import ContentIndex
+from everyturn.audit.facts import CallClosing, CallOpening, TurnOpening
+from everyturn.audit.outcome import Ending, ending_of
+from everyturn.audit.reasoning import mark_tags, texts_in, without_echo
+from everyturn.audit.records import (
+    REDACTIONS_NONE,
+    AccessEvent,
+    ContentRef,
+    Group,
+    ModelCall,
+    Record,
+    TurnAudit,
+)
+from everyturn.audit.redact import NONE_FOUND, Counts
+from everyturn.audit.usage import COUNT_MAX, NOT_REPORTED, tokens_of
+from everyturn.errors import Failure, ProtocolDrift
+from everyturn.wire import reader
+from everyturn.wire.reply import Missing, Reply
+
+_LISTED: Final = ("messages", "tools")
+_replace: Final = msgspec.structs.replace
+
+
+class _OpenCall:
+    """A call that was opened and has not closed."""
+
+    __slots__ = ("counts", "opening", "row")
+
+    def __init__(self, opening: CallOpening, row: ModelCall, counts: Counts) -> None:
+        self.opening = opening
+        self.row = row
+        self.counts = counts
+
+
+class TurnRecorder:
+    """Records one turn. Use from one task; methods in the order of the module's example.
+
+    contents: knows what is stored already; its `confirm` is called by whoever commits a group.
+    """
+
+    def __init__(self, opening: TurnOpening, *, cleaner: Cleaner, contents: ContentIndex) -> None:
+        self._opening = opening
+        self._cleaner = cleaner
+        self._contents = contents
+        self._turn: TurnAudit | None = None
+        self._turn_counts: Counts = NONE_FOUND
+        self._open: _OpenCall | None = None
+        self._calls = 0
+        self._tool_calls = 0
+        self._cost: float | None = 0.0
+
+    # -------------------------------------------------------------- opening
+
+    def open_call(self, opening: CallOpening) -> Group:
+        """The turn, if this is its first call, and the call, both open; and content that is new.
+
+        Has to be durable before the provider is asked.
+        """
+        assert self._open is None, "the call before is still open"
+        cleaner, sent = self._cleaner, opening.sent
+        records: list[Record] = []
+        if self._turn is None:
+            self._turn = self._open_turn(user_text(sent.get("messages")))
+            records.append(self._turn)
+        messages = self._contents.refer(_raw_messages(opening), cleaner.sent)
+        tools = self._contents.refer(_raw_items(sent.get("tools")), cleaner.sent)
+        rest = {name: value for name, value in sent.items() if name not in _LISTED}
+        parameters = cleaner.parameters(rest)
+        counts = merged(messages.counts, tools.counts, parameters.counts)
+        row = self._call_row(opening, messages.ref, tools.ref, parameters.value, counts)
+        self._open = _OpenCall(opening, row, counts)
+        self._calls += 1
+        records.append(row)
+        return Group(
+            tuple(records),
+            messages.contents + tools.contents,
+            messages.nodes + tools.nodes,
+            messages.known + tools.known,
+        )
+
+    def _open_turn(self, text: str | None) -> TurnAudit:
+        facts = self._opening
+        if text is not None:
+            text, self._turn_counts = self._cleaner.text(text)
+        return TurnAudit(
+            turn_id=facts.turn_id,
+            timestamp=facts.timestamp,
+            project_id=facts.project_id,
+            chat_id=facts.chat_id,
+            plugin=facts.plugin,
+            service=facts.service,
+            environment=facts.environment,
+            trace_id=facts.trace_id,
+            span_id=facts.span_id,
+            parent_span_id=facts.parent_span_id,
+            request_id=facts.request_id,
+            principal=facts.principal,
+            user_message_id=facts.user_message_id,
+            user_text=text,
+            origin=facts.origin,
+            redaction_applied=True,
+            redaction_rules_version=self._cleaner.version,
+            redactions_json=_counts_json(self._turn_counts),
+        )
+
+    def _call_row(
+        self,
+        opening: CallOpening,
+        messages: ContentRef | None,
+        tools: ContentRef | None,
+        parameters: str,
+        counts: Counts,
+    ) -> ModelCall:
+        facts, target, sent = self._opening, opening.target, opening.sent
+        return ModelCall(
+            model_call_id=opening.model_call_id,
+            turn_id=facts.turn_id,
+            trace_id=facts.trace_id,
+            span_id=opening.span_id,
+            parent_span_id=facts.span_id,
+            attempt=opening.attempt,
+            fallback_of=opening.fallback_of,
+            timestamp=opening.timestamp,
+            provider_id=target.preset.name,
+            provider_type=opening.provider_type,
+            base_url=self._cleaner.url(target.base_url),
+            model_registry_id=target.name,
+            requested_model=opening.requested_model,
+            route_name=opening.route_name or target.name,
+            transport=opening.transport,
+            stream=opening.stream,
+            temperature=_real(sent.get("temperature")),
+            max_tokens=_count(sent.get("max_completion_tokens", sent.get("max_tokens"))),
+            prompt_messages_json=messages,
+            tools_json=tools,
+            parameters_json=parameters,
+            worker=opening.worker,
+            redaction_applied=True,
+            redaction_rules_version=self._cleaner.version,
+            redactions_json=_counts_json(counts),
+        )
+
+    # -------------------------------------------------------------- closing
+
+    def close_call(self, closing: CallClosing) -> Group:
+        """The open call, closed. The turn stays open: another call follows."""
+        return Group((self._closed_call(closing),))
+
+    def close_turn(
+        self,
+        *,
+        duration_ms: float,
+        call: CallClosing | None = None,
+        failure: Failure | None = None,
+        body: dict[str, Any] | None = None,
+        access: AccessEvent | None = None,
+    ) -> Group:
+        """The turn with its last call and its access event, closed in one group.
+
+        call: how the open call ended; None when no call was made.
+        failure: why no call was made; `call.failure` counts when there was one.
+        body: the request of a turn that made no call, for its text; None when it was not read.
+        """
+        records: list[Record] = []
+        target = self._open.opening.target if self._open is not None else None
+        reply: Reply | None = None
+        if call is not None:
+            records.append(self._closed_call(call))
+            failure, reply = call.failure, call.reply
+        ending = ending_of(
+            reply=reply,
+            failure=failure,
+            target=target,
+            is_client_gone=call is not None and call.is_client_gone,
+            is_shown=call is not None and call.is_shown,
+            is_complete=call is not None
+            and call.stream_state in ("whole", "complete", "missing_done"),
+        )
+        row = self._closed_call_row(records)
+        records.append(self._closed_turn(ending, reply, row, body, duration_ms))
+        if access is not None:
+            records.append(access)
+        return Group(tuple(records))
+
+    @staticmethod
+    def _closed_call_row(records: list[Record]) -> ModelCall | None:
+        row = records[0] if records else None
+        return row if isinstance(row, ModelCall) else None
+
+    def _closed_turn(
+        self,
+        ending: Ending,
+        reply: Reply | None,
+        call: ModelCall | None,
+        body: dict[str, Any] | None,
+        duration_ms: float,
+    ) -> TurnAudit:
+        opened = self._turn
+        if opened is None:
+            opened = self._open_turn(user_text(body.get("messages")) if body else None)
+        counts = self._turn_counts
+        text = answer_text(reply) if reply is not None else None
+        # A clean payload holds a clean text: it need not be scanned twice.
+        if text and (call is None or call.redactions_json != REDACTIONS_NONE):
+            text, found = self._cleaner.text(text)
+            counts = merged(counts, found)
+        return _replace(
+            opened,
+            assistant_text=text,
+            outcome=ending.outcome,
+            failure_type=ending.failure_type,
+            error_code=ending.error_code,
+            duration_ms=round(duration_ms, 3),
+            model_call_count=self._calls,
+            tool_call_count=self._tool_calls,
+            cost_estimate=self._cost if self._calls else None,
+            redactions_json=_counts_json(counts),
+            revision=1 if self._turn is None else opened.revision + 1,
+        )
+
+    def _closed_call(self, closing: CallClosing) -> ModelCall:
+        call = self._open
+        assert call is not None, "no call is open"
+        self._open = None
+        reply = closing.reply
+        response: str | None = None
+        counts = call.counts
+        if reply is not None and (reply.choices or reply.envelope or reply.bag):
+            response, found = self._cleaner.said(answer_tree(reply))
+            counts = merged(counts, found)
+            self._tool_calls += tool_calls_in(reply)
+        error, drift, found = self._failure_columns(closing, call.opening)
+        counts = merged(counts, found)
+        usage = reply.usage if reply is not None and not isinstance(reply.usage, Missing) else None
+        tokens = NOT_REPORTED
+        if usage is not None and reply is not None:
+            tokens = tokens_of(usage, reply.bag.get("timings"))
+        served = _text(reply.envelope.get("model")) if reply is not None else None
+        finish = finish_of(reply) if reply is not None else None
+        names, found = self._names(served, finish, closing.provider_request_id)
+        counts = merged(counts, found)
+        price = closing.pricing(tokens, served) if closing.pricing is not None else None
+        cost = float(price.cost) if price is not None and price.cost is not None else None
+        self._add_cost(cost, is_owed=usage is not None or closing.failure is None)
+        flags = _flags(closing, reply)
+        return _replace(
+            call.row,
+            served_model_name=names[0],
+            response_json=response,
+            prompt_tokens=tokens.prompt_tokens,
+            completion_tokens=tokens.completion_tokens,
+            total_tokens=tokens.total_tokens,
+            reasoning_tokens=tokens.reasoning_tokens,
+            cache_read_tokens=tokens.cache_read_tokens,
+            cache_write_tokens=tokens.cache_write_tokens,
+            usage_json=self._cleaner.said(usage).value if usage is not None else None,
+            cost_estimate=cost,
+            price_source=price.source if price is not None else None,
+            price_version=price.version if price is not None else None,
+            latency_ms=_rounded(closing.latency_ms),
+            time_to_first_token_ms=_rounded(closing.time_to_first_token_ms),
+            finish_reason=names[1],
+            stream_state=closing.stream_state,
+            status_code=closing.status_code,
+            upstream_status=closing.upstream_status,
+            provider_request_id=names[2],
+            error_code=closing.failure.code if closing.failure is not None else None,
+            error_json=error,
+            flags_json=reader.write_text(flags) if flags else None,
+            reasoning_carrier=carriers_of(reply) if reply is not None else None,
+            reasoning_chars=reply.reasoning_chars if reply is not None else None,
+            drift_json=drift,
+            queue_ms=_rounded(closing.queue_ms),
+            link_ms=_rounded(closing.link_ms),
+            upstream_ms=_rounded(closing.upstream_ms),
+            redactions_json=_counts_json(counts),
+            revision=call.row.revision + 1,
+        )
+
+    def _failure_columns(
+        self, closing: CallClosing, opening: CallOpening
+    ) -> tuple[str | None, str | None, Counts]:
+        """`error_json`, `drift_json` and what was redacted in them."""
+        failure, reply = closing.failure, closing.reply
+        drift = list(reply.drift) if reply is not None else []
+        if isinstance(failure, ProtocolDrift) and failure.param is not None:
+            if not any(entry.get("path") == failure.param for entry in drift):
+                drift.append({"path": failure.param})
+        error: str | None = None
+        counts: Counts = NONE_FOUND
+        if failure is not None:
+            said = [*texts_in(opening.sent.get("messages"))]
+            if reply is not None:
+                said += [c.reasoning for c in reply.choices if isinstance(c.reasoning, str)]
+            tree = _without_reasoning(failure.envelope(), said)
+            error, counts = self._cleaner.said(tree)
+        if not drift:
+            return error, None, counts
+        paths, found = self._cleaner.said(drift)
+        return error, paths, merged(counts, found)
+
+    def _names(self, *names: str | None) -> tuple[tuple[str | None, ...], Counts]:
+        """Short texts that a provider chose, as they may rest; one scan for all of them."""
+        if not self._cleaner.text("\n".join(name for name in names if name)).counts:
+            return names, NONE_FOUND
+        cleaned = [None if name is None else self._cleaner.text(name) for name in names]
+        return (
+            tuple(None if one is None else one.value for one in cleaned),
+            merged(*(one.counts for one in cleaned if one is not None)),
+        )
+
+    def _add_cost(self, cost: float | None, *, is_owed: bool) -> None:
+        """Add a call's cost to the turn's; one that is owed and unknown makes the sum unknown."""
+        if cost is not None:
+            self._cost = None if self._cost is None else self._cost + cost
+        elif is_owed:
+            self._cost = None
+
+
+def response_log(call: ModelCall) -> dict[str, Any]:
+    """The fields of the log line `llm.response` that closes a call: ids and a count, no content."""
+    return {
+        "turn_id": call.turn_id,
+        "model_call_id": call.model_call_id,
+        "reasoning_chars": call.reasoning_chars,
+    }
+
+
+def _raw_messages(opening: CallOpening) -> list[bytes]:
+    """The text of each message as sent, but for reasoning that stands as tags in its content."""
+    messages = opening.sent.get("messages")
+    if not isinstance(messages, list):
+        return []
+    if not opening.reasoning_tags:
+        return [reader.write(message) for message in messages]
+    tagged = dict(opening.reasoning_tags)
+    return [
+        reader.write(_without_tags(message, tagged[index]) if index in tagged else message)
+        for index, message in enumerate(messages)
+    ]
+
+
+def _without_tags(message: dict[str, Any], length: int) -> dict[str, Any]:
+    """The message with the first `length` characters of its content, all reasoning, as a mark."""
+    mark = f"[reasoning:{length} chars]"
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": mark + content[length:]}
+    assert isinstance(content, list), "tags stand in front of a text or a list"
+    first = {**content[0], "text": mark + content[0]["text"][length:]}
+    return {**message, "content": [first, *content[1:]]}
+
+
+def _raw_items(items: Any) -> list[bytes]:
+    return [reader.write(item) for item in items] if isinstance(items, list) else []
+
+
+def _without_reasoning(value: Any, said: list[str]) -> Any:
+    """An error's tree without reasoning that its texts repeat or hold in tags."""
+    if isinstance(value, str):
+        return without_echo(mark_tags(value)[0], said)
+    if isinstance(value, dict):
+        return {name: _without_reasoning(item, said) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_reasoning(item, said) for item in value]
+    return value
+
+
+def _flags(closing: CallClosing, reply: Reply | None) -> list[str]:
+    """Repairs and oddities, then what was done to request and answer as `note: …`."""
+    flags = list(reply.flags) if reply is not None else []
+    if closing.is_client_gone and closing.stream_state in ("whole", "complete", "missing_done"):
+        if "client_closed_early" not in flags:
+            flags.append("client_closed_early")
+    return flags + [f"note: {note}" for note in closing.notes]
+
+
+def _counts_json(counts: Counts) -> str:
+    return reader.write_text(dict(counts)) if counts else REDACTIONS_NONE
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _real(value: Any) -> float | None:
+    """A number for a column; what no double holds stands in `parameters_json` alone."""
+    if isinstance(value, bool) or not isinstance(value, int | float | reader.Num):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX:
+        return value
+    return None
