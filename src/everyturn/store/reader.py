@@ -1,85 +1,48 @@
-"""Read a store while a gateway writes it: turns in lists, and one turn whole.
+"""Read a store while a gateway writes it, from this process or another one.
 
-Opens the file read-only and never waits for the writer (WAL). Reads through the views that carry
-the contract's names, so what is read here is what any SQL tool reads.
-
-Shapes: a row is a dict with the fields of `audit.records` in their order; `timestamp` is RFC 3339
-in UTC with milliseconds, `*_json` fields hold the JSON value itself, number texts included (write
-them with `wire.reader.write`), booleans are booleans.
+Read-only: nothing here changes a record, waits for the writer or makes it wait. Each question is
+answered from one moment of the store. Rows come as dicts with the contract's columns in order.
+Lists are rebuilt; what was escaped in text columns is as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 import apsw
+import msgspec
 
 from everyturn.audit import schema
-from everyturn.audit.columns import unescape
-from everyturn.audit.schema import Column, Log
-from everyturn.ids import is_turn_id
+from everyturn.audit.records import AccessEvent, ModelCall, Record, TurnAudit
 from everyturn.store.base import StoreFailure, StoreRefused
 from everyturn.store.folder import DATABASE_NAME
-from everyturn.wire.reader import Malformed, read_provider
+from everyturn.store.lookup import indexed_to_sql, turn_hash
+from everyturn.store.rows import CODECS
 
 PREFIX_CHARS_MIN: Final = 6
-"""The fewest characters by which a turn may be named."""
 _BUSY_MS: Final = 2_000
+_HEX_PREFIX: Final = re.compile(r"[0-9a-f-]+")
+_HASH_DIGITS: Final = 15
 
 
-class TurnUnclear(Exception):
-    """The beginning of a turn id that several turns share; `candidates` has some of them."""
+class AmbiguousTurnId(LookupError):
+    """The beginning of a turn id fits more than one turn."""
 
-    def __init__(self, prefix: str, candidates: Sequence[str]) -> None:
-        super().__init__(f"{prefix} is the beginning of several turn ids")
-        self.prefix = prefix
-        self.candidates = tuple(candidates)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFilter:
-    """Which turns to list; None asks for nothing."""
-
-    since_us: int | None = None
-    """Turns that opened at or after this, in microseconds since 1970."""
-    model: str | None = None
-    """The model a client asked for, or the name the provider served."""
-    outcome: str | None = None
-    limit: int = 50
+    def __init__(self, prefix: str) -> None:
+        super().__init__(f"More than one turn id begins with `{prefix}`; give more of it.")
 
 
 class Reader:
-    """Reads one data folder. A context manager; use from one thread."""
+    """Answers questions about the turns in a data folder. Use from one thread at a time."""
 
     def __init__(self, folder: Path | str) -> None:
-        """Raises StoreRefused when the folder has no store, or one of a newer everyturn."""
-        path = Path(folder) / DATABASE_NAME
-        if not path.exists():
-            raise StoreRefused(
-                str(folder),
-                "There is no record in this folder.",
-                "Name the data folder of a gateway with --data or EVERYTURN_DATA.",
-            )
-        try:
-            self._db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-            self._db.set_busy_timeout(_BUSY_MS)
-            (number,) = next(iter(self._db.execute("SELECT max(number) FROM migrations")))
-        except apsw.Error as failure:
-            raise StoreRefused(
-                str(path),
-                f"The file cannot be read: {type(failure).__name__}.",
-                "Check that it is the database of a gateway and that you may read it.",
-            ) from failure
-        if int(number or 0) > schema.MIGRATION_LAST:
-            self._db.close()
-            raise StoreRefused(
-                str(path), "The record is of a newer everyturn.", "Read it with that version."
-            )
+        """Raises StoreRefused when the folder holds no store that can be read."""
+        self._folder = Path(folder)
+        self._db = _open(self._folder)
 
     def __enter__(self) -> Reader:
         return self
@@ -87,135 +50,189 @@ class Reader:
     def __exit__(
         self,
         kind: type[BaseException] | None,
-        value: BaseException | None,
+        failure: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
+        """Give the files back."""
         self._db.close()
 
-    def turns(self, wanted: TurnFilter) -> list[dict[str, Any]]:
-        """Turns, the newest first, each with `model_calls`: what a list needs of its calls."""
-        where: list[str] = ["1"]
-        values: list[Any] = []
-        if wanted.since_us is not None:
-            where.append("t.timestamp >= ?")
-            values.append(wanted.since_us)
-        if wanted.outcome is not None:
-            where.append("t.outcome = ?")
-            values.append(wanted.outcome)
-        if wanted.model is not None:
-            where.append(
-                "EXISTS (SELECT 1 FROM model_calls m WHERE m.turn_id = t.turn_id"
-                " AND ? IN (m.requested_model, m.served_model_name))"
-            )
-            values.append(wanted.model)
-        log = _log("turn_audit")
-        names = ", ".join(f"t.{column.name}" for column in log.columns)
-        rows = self._rows(
-            log,
-            f"SELECT {names} FROM turn_audit t WHERE {' AND '.join(where)}"
-            " ORDER BY t.timestamp DESC LIMIT ?",
-            [*values, wanted.limit],
-        )
-        for row in rows:
-            row["model_calls"] = self._call_summaries(row["turn_id"])
-        return rows
+    def turns(
+        self,
+        *,
+        since: int | None = None,
+        model: str | None = None,
+        outcome: str | None = None,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """The latest turns, newest first: their columns, and `models`, what their calls asked for.
 
-    def turn(self, turn_id: str) -> dict[str, Any] | None:
-        """One turn with everything that belongs to it; None if there is none.
-
-        turn_id: whole, or the beginning of one (at least PREFIX_CHARS_MIN characters). Gives
-        `turn_id`, `turn`, `access_events` and `model_calls`, each list in time order. Raises
-        TurnUnclear when several turns begin so.
+        since: microseconds, inclusive; model: as asked for, configured or served; outcome: one of
+        the contract's, or `open` for turns that have none yet.
         """
-        whole = self._whole_id(turn_id)
-        if whole is None:
-            return None
-        found: dict[str, Any] = {"turn_id": whole}
-        for log in schema.LOGS:
-            rows = self._of_turn(log, whole)
-            if log.is_turn:
-                found["turn"] = rows[0] if rows else None
-            else:
-                found[log.name] = rows
+        where: list[str] = []
+        values: list[Any] = []
+        if since is not None:
+            where.append("r.timestamp >= ?")
+            values.append(since)
+        if outcome is not None:
+            where.append("r.outcome IS NULL" if outcome == "open" else "r.outcome = ?")
+            values += [] if outcome == "open" else [outcome]
+        if model is not None:
+            where.append(
+                "EXISTS (SELECT 1 FROM model_calls_rows m WHERE m.turn_key = r.turn_key"
+                " AND ? IN (m.requested_model, m.model_registry_id, m.served_model_name))"
+            )
+            values.append(model)
+        condition = f" WHERE {' AND '.join(where)}" if where else ""
+        order = " ORDER BY r.timestamp DESC, r.turn_key DESC LIMIT ?"
+        found: list[dict[str, Any]] = []
+        with self._moment():
+            keys = self._fetch(
+                f"SELECT r.turn_key FROM turn_audit_rows r{condition}{order}", [*values, limit]
+            )
+            for (key,) in keys:
+                for row in self._rows(TurnAudit, " WHERE r.turn_key = ?", [key]):
+                    found.append({**row, "models": self._models(key)})
         return found
 
-    def _whole_id(self, turn_id: str) -> str | None:
-        if is_turn_id(turn_id):
-            rows = self._values("SELECT turn_id FROM turn_audit WHERE turn_id = ?", [turn_id])
-            return str(rows[0][0]) if rows else None
-        if len(turn_id) < PREFIX_CHARS_MIN or not set(turn_id) <= set("0123456789abcdef-"):
-            return None
-        rows = self._values(
-            "SELECT turn_id FROM turn_audit WHERE turn_id >= ? AND turn_id < ? LIMIT 6",
-            [turn_id, turn_id + "g"],
-        )
-        if len(rows) > 1:
-            raise TurnUnclear(turn_id, [str(row[0]) for row in rows])
-        return str(rows[0][0]) if rows else None
+    def turn(self, turn_id: str) -> dict[str, Any] | None:
+        """All that is known of one turn; None if nothing is.
 
-    def _of_turn(self, log: Log, turn_id: str) -> list[dict[str, Any]]:
-        names = ", ".join(column.name for column in log.columns)
-        return self._rows(
-            log,
-            f"SELECT {names} FROM {log.name} WHERE turn_id = ? ORDER BY timestamp",
-            [turn_id],
-        )
-
-    def _call_summaries(self, turn_id: str) -> list[dict[str, Any]]:
-        fields = (
-            "model_call_id, requested_model, served_model_name, provider_id, stream, stream_state,"
-            " latency_ms, time_to_first_token_ms, prompt_tokens, completion_tokens, error_code"
-        )
-        rows = self._values(
-            f"SELECT {fields} FROM model_calls WHERE turn_id = ? ORDER BY timestamp",
-            [turn_id],
-        )
-        names = [name.strip() for name in fields.split(",")]
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def _rows(self, log: Log, sql: str, values: Iterable[Any]) -> list[dict[str, Any]]:
-        return [
-            {
-                column.name: _value(column, value)
-                for column, value in zip(log.columns, row, strict=True)
+        turn_id: whole, or its beginning, at least 6 characters of it. Members: `turn` (None when
+        only other records name it), `access_events` and `model_calls`, each in their order.
+        Raises AmbiguousTurnId when the beginning fits several turns.
+        """
+        with self._moment():
+            key = self._turn_key(turn_id)
+            if key is None:
+                return None
+            turns = self._rows(TurnAudit, " WHERE r.turn_key = ?", [key])
+            return {
+                "turn": turns[0] if turns else None,
+                "access_events": self._of_turn(AccessEvent, key),
+                "model_calls": self._of_turn(ModelCall, key),
             }
-            for row in self._values(sql, values)
-        ]
 
-    def _values(self, sql: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+    def _of_turn(self, kind: type[Record], key: int) -> list[dict[str, Any]]:
+        order = " WHERE r.turn_key = ? ORDER BY r.timestamp, r.row_key"
+        return self._rows(kind, order, [key])
+
+    def _rows(self, kind: type[Record], rest: str, values: list[Any]) -> list[dict[str, Any]]:
+        codec = CODECS[kind]
+        rows = self._fetch(codec.select_sql + rest, values)
+        return [msgspec.structs.asdict(codec.decode(row)) for row in rows]
+
+    def _fetch(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:
-            return list(self._db.execute(sql, tuple(values)))
+            return self._db.execute(sql, values).fetchall()
         except apsw.Error as failure:
-            raise StoreFailure(f"The record cannot be read: {type(failure).__name__}.") from failure
+            raise StoreFailure(f"The store cannot be read: {type(failure).__name__}.") from failure
+
+    def _models(self, key: int) -> list[str]:
+        rows = self._fetch(
+            "SELECT DISTINCT requested_model FROM model_calls_rows"
+            " WHERE turn_key = ? AND requested_model IS NOT NULL",
+            (key,),
+        )
+        return [str(name) for (name,) in rows]
+
+    def _turn_key(self, text: str) -> int | None:
+        """The key of the turn whose id is `text` or begins with it."""
+        low, high = _hash_range(text)
+        exact = turn_hash(text)
+        found = self._fetch(
+            # Rows that the index does not hold yet come last and are few.
+            "SELECT turn_id, turn_key FROM turn_ids WHERE turn_key IN (SELECT turn_key"
+            " FROM turn_ids_lookup WHERE hash = ?1 OR hash BETWEEN ?2 AND ?3)"
+            " AND substr(turn_id, 1, ?4) = ?5"
+            f" UNION SELECT turn_id, turn_key FROM turn_ids"
+            f" WHERE turn_key > {indexed_to_sql('turn_ids')} AND substr(turn_id, 1, ?4) = ?5",
+            (exact, low, high, len(text), text),
+        )
+        for turn_id, key in found:
+            if turn_id == text:
+                return int(key)
+        if len(text) < PREFIX_CHARS_MIN:
+            return None
+        if len(found) > 1:
+            raise AmbiguousTurnId(text)
+        return int(found[0][1]) if found else None
+
+    def _moment(self) -> _Moment:
+        return _Moment(self._db)
 
 
-def _log(name: str) -> Log:
-    return next(log for log in schema.LOGS if log.name == name)
+class _Moment:
+    """A read transaction: what is read inside it is one state of the store."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN")
+
+    def __exit__(self, *_: object) -> None:
+        self._db.execute("ROLLBACK")
 
 
-def _value(column: Column, value: Any) -> Any:
-    """A column's value as it is read: see the shapes in the module's docstring."""
-    if value is None:
-        return None
-    if column.name == "timestamp":
-        return rfc3339(int(value))
-    if column.kind == "boolean":
-        return bool(value)
-    if column.kind == "json":
-        try:
-            return read_provider(str(value).encode("utf-8")).value
-        except Malformed:
-            return str(value)  # Kept as the text it is, rather than not shown.
-    if column.kind == "text":
-        return unescape(str(value))
-    return value
+def open_reader(folder: Path | str) -> Reader:
+    """A reader of the store in a data folder. Raises StoreRefused when there is none."""
+    return Reader(folder)
 
 
-def rfc3339(microseconds: int) -> str:
-    """A time in RFC 3339 with milliseconds, in UTC."""
-    when = datetime.fromtimestamp(microseconds / 1_000_000, UTC)
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _hash_range(prefix: str) -> tuple[int, int]:
+    """The places in the index where ids that begin with `prefix` can be."""
+    if not _HEX_PREFIX.fullmatch(prefix):
+        return 1, 0
+    digits = prefix.replace("-", "")[:_HASH_DIGITS]
+    return int(digits.ljust(_HASH_DIGITS, "0"), 16), int(digits.ljust(_HASH_DIGITS, "f"), 16)
+
+
+def _open(folder: Path) -> apsw.Connection:
+    path = folder / DATABASE_NAME
+    if not path.is_file():
+        raise StoreRefused(
+            str(folder),
+            "There are no records here.",
+            "Give the data folder of a gateway that has been started, with `--data`.",
+        )
+    try:
+        db = _connect(path)
+        number = db.execute("SELECT coalesce(max(number), 0) FROM migrations").get
+    except apsw.Error as failure:
+        raise StoreRefused(
+            str(folder),
+            f"`{DATABASE_NAME}` cannot be read: {type(failure).__name__}.",
+            "Read it as the user that runs the gateway, or look at a copy of the folder.",
+        ) from failure
+    if number != schema.MIGRATION_LAST:
+        db.close()
+        is_newer = number > schema.MIGRATION_LAST
+        raise StoreRefused(
+            str(folder),
+            f"It was written by {'a newer' if is_newer else 'an older'} everyturn (schema"
+            f" {number}, this one reads {schema.MIGRATION_LAST}).",
+            "Use the version that the gateway runs."
+            if is_newer
+            else "Start this version's gateway on it once; that brings it up to date.",
+        )
+    return db
+
+
+def _connect(path: Path) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    db = apsw.Connection(path.absolute().as_uri(), flags=flags)
+    db.set_busy_timeout(_BUSY_MS)
+    try:
+        db.execute("SELECT 1 FROM migrations").fetchone()
+    except apsw.CantOpenError:
+        # WAL mode wants to make `-shm` in a folder we may not write. Where no log is left there
+        # is nothing in it either, and the file can be read as it stands.
+        db.close()
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        db = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
+    return db
