@@ -294,6 +294,15 @@ def test_a_contradiction_is_refused(asked: dict[str, Any], param: str) -> None:
     assert (type(failure), failure.param) == (InvalidValue, param)
 
 
+def test_an_object_contradicts_a_plain_member() -> None:
+    """A member that the client sent as an object is never replaced by a plain value."""
+    target = a_target(controls=Controls(native=("think",), enabled={"true": {"think": True}}))
+
+    failure = refusal(target, reasoning={"enabled": True}, think={"deep": True})
+
+    assert (type(failure), failure.param) == (InvalidValue, "reasoning.enabled")
+
+
 def test_a_contradiction_of_native_controls_is_refused() -> None:
     """A native `reasoning_effort` and the object may not differ either."""
     both = Controls(native=("reasoning", "reasoning_effort"))
@@ -348,6 +357,7 @@ def test_additions_never_replace_what_a_client_sent() -> None:
         "format": None,
         "options": {"split": False, "deep": 5},
     }
+    assert controls_sent(target, format={"a": 1})["format"] == {"a": 1}
     assert controls_sent(target, options={"deep": {"b": 2}}) == {
         "format": "parsed",
         "options": {"split": True, "deep": {"a": 1, "b": 2}},

@@ -74,9 +74,14 @@ def test_reasoning_is_sent_in_the_providers_carrier(policy: Policy) -> None:
     """The client's alias takes the name that the provider reads, in the same place."""
     target = a_target(history=policy, history_carrier="reasoning", read=("reasoning",))
 
-    sent = converted(target, {"reasoning_content": "t", "content": "a"}).messages[1]
+    history = converted(target, {"reasoning_content": "t", "content": "a"})
 
-    assert list(sent.items()) == [("role", "assistant"), ("reasoning", "t"), ("content", "a")]
+    assert list(history.messages[1].items()) == [
+        ("role", "assistant"),
+        ("reasoning", "t"),
+        ("content", "a"),
+    ]
+    assert history.notes == ()
 
 
 def test_reasoning_in_the_right_carrier_is_not_touched() -> None:
