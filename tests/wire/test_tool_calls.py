@@ -145,7 +145,9 @@ def test_arguments_on_an_index_that_nobody_opened() -> None:
 
     assert (event.call, seen["index"], is_changed) == (0, 0, True)
     assert calls.is_repaired
-    event, _, _ = calls.read(a_fragment(index=1, arguments=" "), position=0, is_whole=False, path="")
+    event, _, _ = calls.read(
+        a_fragment(index=1, arguments=" "), position=0, is_whole=False, path=""
+    )
     assert event.call == 0
 
 
@@ -227,7 +229,7 @@ def test_whole_calls_go_by_their_place() -> None:
         ({"index": "0"}, "t.index"),
         ({"index": True}, "t.index"),
         ({"index": 0, "id": 1}, "t.id"),
-        ({"index": 0, "type": 1}, "t.type"),
+        ({"index": 0, "id": "a", "type": 1}, "t.type"),
         ({"index": 0, "function": {"name": 1}}, "t.function.name"),
         ({"index": 0, "id": "a", "function": {"arguments": 1}}, "t.function.arguments"),
         ({"index": 0, "id": "a", "function": {"arguments": True}}, "t.function.arguments"),

@@ -75,9 +75,11 @@ class Mirror:
         return len(self._places) > 1
 
     @property
-    def is_uneven(self) -> bool:
-        """Whether some carrier has said less than another by now."""
-        return self.is_shared and any(not self._is_level(place) for place in self._places.values())
+    def lagging(self) -> set[str]:
+        """Carriers that have said less than another by now."""
+        if not self.is_shared:
+            return set()
+        return {name for name, at in self._places.items() if at.part < len(self.parts)}
 
     def add(self, carrier: str, text: str) -> str:
         """The part of `text` that no carrier has said before. Raises ReasoningConflict."""
@@ -94,9 +96,6 @@ class Mirror:
             self.parts.append(new)
             place.part, place.offset = len(self.parts), 0
         return new
-
-    def _is_level(self, place: _Place) -> bool:
-        return place.part == len(self.parts)
 
     def _beyond(self, place: _Place, text: str, carrier: str) -> str:
         """What is left of `text` after what was emitted beyond the carrier's place."""

@@ -75,6 +75,11 @@ class ChoiceReader:
         """The carriers of a message that have said something, mirrors included."""
         return self.mirror.carriers + (("reasoning_details",) if self._details else ())
 
+    @property
+    def is_uneven(self) -> bool:
+        """Whether a text carrier has said less than was told; details are compared at the end."""
+        return not self.mirror.lagging <= {"reasoning_details"}
+
     def read(
         self,
         choice: dict[str, Any],
@@ -151,7 +156,7 @@ class ChoiceReader:
         """Flags that only the end can set."""
         if self._splitter is not None and self._splitter.inside:
             yield "unterminated_tag"
-        if self.mirror.is_uneven:
+        if self.is_uneven:
             yield "reasoning_mirror_short"
         if self._details and "".join(self._details) != "".join(self.mirror.parts):
             yield "reasoning_details_differ"

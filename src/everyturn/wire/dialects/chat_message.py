@@ -99,9 +99,8 @@ class MessageReader:
         """Show a member as it came, if the client may see it."""
         if self._target.show_reasoning or not is_withheld(key, value):
             self._shown[key] = value
-            return
-        self._result.is_changed = True
-        self._around.note(WITHHELD_NOTE)
+        else:
+            self._withhold()
 
     # --------------------------------------------------------- reasoning
 
@@ -126,9 +125,12 @@ class MessageReader:
     def _is_reasoning_shown(self, text: str | None) -> bool:
         if self._target.show_reasoning or not text:
             return True
+        self._withhold()
+        return False
+
+    def _withhold(self) -> None:
         self._result.is_changed = True
         self._around.note(WITHHELD_NOTE)
-        return False
 
     def _details(self, value: Any, *, is_told: bool) -> None:
         if value is not None and not isinstance(value, list):
@@ -239,7 +241,7 @@ class MessageReader:
         self._items(items)
         if thinking and not self._target.show_reasoning:
             self._shown["content"] = [item for item in items if not is_thinking(item)]
-            self._result.is_changed = True
+            self._withhold()
 
     def _items(self, items: list[Any]) -> None:
         self._around.hold(items)

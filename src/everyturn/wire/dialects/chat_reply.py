@@ -192,7 +192,7 @@ class ChatDecoder:
         shown, _ = self._body(tree, is_whole=True)
         self._end()
         for choice in self._choices.values():
-            if choice.mirror.is_uneven:
+            if choice.is_uneven:
                 raise ReasoningConflict(
                     "the provider's reasoning carriers differ", param=f"choices[{choice.index}]"
                 )
@@ -398,10 +398,16 @@ def _is_usage_only(tree: dict[str, Any]) -> bool:
 
 def _size(value: Any) -> int:
     """About the bytes of a value in JSON."""
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         return len(value) + 2
-    if isinstance(value, dict):
-        return 2 + sum(len(key) + 4 + _size(item) for key, item in value.items())
-    if isinstance(value, list):
-        return 2 + sum(1 + _size(item) for item in value)
-    return 8
+    if kind is not dict and kind is not list:
+        return 8
+    size = 2
+    if kind is dict:
+        for key, item in value.items():
+            size += len(key) + 4 + _size(item)
+    else:
+        for item in value:
+            size += 1 + _size(item)
+    return size
