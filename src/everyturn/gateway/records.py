@@ -29,6 +29,7 @@ from everyturn.gateway.keys import redaction_key
 from everyturn.gateway.log import Log
 from everyturn.gateway.models import Model
 from everyturn.presets.price import price_of
+from everyturn.store.document import document
 from everyturn.store.reader import Reader
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.writer import GroupWriter
@@ -149,7 +150,8 @@ class Recording:
         if self._writer is None or not ids.is_turn_id(turn_id):
             return None
         with Reader(self.settings.data) as reader:
-            return reader.turn(turn_id)
+            found = reader.turn(turn_id)
+        return None if found is None else {"turn_id": turn_id, **document(found)}
 
     async def close(self) -> None:
         """Write what is queued and close the store."""
