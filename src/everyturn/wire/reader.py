@@ -24,6 +24,7 @@ _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 # Possessive, and content with a string that never ends: linear on any bytes.
 _SCAN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_INTEGER_CHARS_MAX: Final = 40
 _REAL_CHARS_MAX: Final = 32
 """Longer texts of decimals are never what repr() gives."""
 
@@ -103,7 +104,7 @@ def key_name(key: str) -> str:
 
 
 def _integer(text: str) -> int | Num:
-    if len(text) > 40:
+    if len(text) > _INTEGER_CHARS_MAX:
         # int() of a long text is quadratic and refused beyond 4300 digits; the text is enough.
         return Num(text)
     value = int(text)
@@ -135,6 +136,9 @@ _PROVIDER: Final = json.JSONDecoder(
 
 def read_client(raw: bytes) -> Any:
     """The tree of a client's JSON text. Raises Malformed."""
+    value = _read_quickly(raw)
+    if value is not _UNSURE:
+        return value
     value = _decode(raw, _CLIENT)
     if _SURROGATE_ESCAPE.search(raw):
         path = surrogate_path(value)
@@ -149,12 +153,59 @@ def read_provider(raw: bytes | memoryview) -> Document:
     Raises Malformed for anything else that is not strict JSON.
     """
     data = bytes(raw)
+    value = _read_quickly(data)
+    if value is not _UNSURE:
+        return Document(value, has_nonfinite=False)
     value = _decode(data, _PROVIDER)
     suspect = b"NaN" in data or b"Infinity" in data
     return Document(value, suspect and _has_nonfinite(value))
 
 
+_QUICK: Final = msgspec.json.Decoder(float_hook=_real)
+_DIGITS: Final = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
+_LONG_INTEGER: Final = b"0" * _INTEGER_CHARS_MAX
+_UNSURE: Final = object()
+
+
+def _read_quickly(raw: bytes) -> Any:
+    """The tree of a text that our own writer would give for it, else _UNSURE.
+
+    Most texts are compact JSON as programs write it. One that is the same when it is written again
+    has lost nothing in between: no key stood twice, no number and no escape had another form. So
+    the quick decoder, which would not tell, is good enough for it. Blanks between tokens make no
+    difference and are left out of the comparison.
+    """
+    try:
+        value = _QUICK.decode(raw)
+        text = _ENCODER.encode(value)
+        if text != raw and text != msgspec.json.format(raw, indent=-1):
+            return _UNSURE
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+        return _UNSURE  # The strict reader says what is wrong, or carries it.
+    if _LONG_INTEGER in raw.translate(_DIGITS):
+        return _UNSURE
+    if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and _is_deep(value):
+        return _UNSURE
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether a tree is nested deeper than DEPTH_MAX."""
+    level = [value]
+    for _ in range(DEPTH_MAX):
+        level = [
+            item
+            for holder in level
+            for item in (holder.values() if type(holder) is dict else holder)
+            if type(item) is dict or type(item) is list
+        ]
+        if not level:
+            return False
+    return True
+
+
 def _decode(raw: bytes, decoder: json.JSONDecoder) -> Any:
+    """The tree of any acceptable text, by the strict and slow way. Raises Malformed."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as bad:

@@ -336,7 +336,10 @@ class ChatDecoder:
         is_said_anew = scope == "body" or (
             scope == "choice" and not is_evidenced and not isinstance(value, list)
         )
-        self.hold(value, (scope, index, key) if is_said_anew else None)
+        if is_said_anew:
+            self.hold(value, (scope, index, key))
+        else:
+            self.hold([key, value])
         if is_empty(value) or not (key in KNOWN_CARRIERS or speaks_of_reasoning(key)):
             self._events.append(ev.Unknown(scope, index, key, value))
             return True
