@@ -60,6 +60,7 @@ class SqliteStore:
         self.folder = Path(folder)
         self.path = prepare(self.folder)
         self._lock = FolderLock(self.folder)
+        self._is_closed = False
         try:
             self._db = _open(self.path, durability)
             migrate(self._db, self.folder)
@@ -171,6 +172,11 @@ class SqliteStore:
             # The keeper is at it again; it will ask once more.
             return
 
+    @property
+    def node_last(self) -> int:
+        """The greatest prefix node in the store; 0 when there is none."""
+        return _number(self._db, "SELECT coalesce(max(node), 0) FROM prefix_nodes")
+
     # ------------------------------------------------------------------- reading
 
     def scan(self, record: type[R]) -> Iterator[R]:
@@ -242,7 +248,10 @@ class SqliteStore:
         return len(keys)
 
     def close(self) -> None:
-        """Checkpoint, close the files and let go of the folder."""
+        """Checkpoint, close the files and let go of the folder. Again is no change."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             self._keeper.stop()
             self._roll_back()
