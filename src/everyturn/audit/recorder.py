@@ -59,22 +59,45 @@ class _OpenCall:
         self.counts = counts
 
 
+class TurnState:
+    """A turn over all its calls: its newest row, and the sums of what they did.
+
+    Several recorders may share one, where an application makes several calls in a turn; each
+    closing is the next revision of the row.
+    """
+
+    __slots__ = ("calls", "cost", "row", "tool_calls")
+
+    def __init__(self, row: TurnAudit | None = None) -> None:
+        """row: as it stands in the store, for a turn that is joined; None for a new one."""
+        self.row = row
+        self.calls = 0 if row is None else row.model_call_count or 0
+        self.tool_calls = 0 if row is None else row.tool_call_count or 0
+        self.cost = 0.0 if row is None or not self.calls else row.cost_estimate
+        """US dollars; None once a call's cost was owed and not known."""
+
+
 class TurnRecorder:
     """Records one turn. Use from one task; methods in the order of the module's example.
 
     contents: knows what is stored already; its `confirm` is called by whoever commits a group.
     """
 
-    def __init__(self, opening: TurnOpening, *, cleaner: Cleaner, contents: ContentIndex) -> None:
+    def __init__(
+        self,
+        opening: TurnOpening,
+        *,
+        cleaner: Cleaner,
+        contents: ContentIndex,
+        state: TurnState | None = None,
+    ) -> None:
         self._opening = opening
         self._cleaner = cleaner
         self._contents = contents
-        self._turn: TurnAudit | None = None
+        self._state = state if state is not None else TurnState()
+        self._user_text: str | None = None
         self._turn_counts: Counts = NONE_FOUND
         self._open: _OpenCall | None = None
-        self._calls = 0
-        self._tool_calls = 0
-        self._cost: float | None = 0.0
 
     # -------------------------------------------------------------- opening
 
@@ -86,9 +109,10 @@ class TurnRecorder:
         assert self._open is None, "the call before is still open"
         cleaner, sent = self._cleaner, opening.sent
         records: list[Record] = []
-        if self._turn is None:
-            self._turn = self._open_turn(user_text(sent.get("messages")))
-            records.append(self._turn)
+        self._read_user_text(sent.get("messages"))
+        if self._state.row is None:
+            self._state.row = self._open_turn()
+            records.append(self._state.row)
         messages = self._contents.refer(_raw_messages(opening), cleaner.sent)
         tools = self._contents.refer(_raw_items(sent.get("tools")), cleaner.sent)
         rest = {name: value for name, value in sent.items() if name not in _LISTED}
@@ -96,7 +120,7 @@ class TurnRecorder:
         counts = merged(messages.counts, tools.counts, parameters.counts)
         row = self._call_row(opening, messages.ref, tools.ref, parameters.value, counts)
         self._open = _OpenCall(opening, row, counts)
-        self._calls += 1
+        self._state.calls += 1
         records.append(row)
         return Group(
             tuple(records),
@@ -105,10 +129,13 @@ class TurnRecorder:
             messages.known + tools.known,
         )
 
-    def _open_turn(self, text: str | None) -> TurnAudit:
-        facts = self._opening
+    def _read_user_text(self, messages: Any) -> None:
+        text = user_text(messages)
         if text is not None:
-            text, self._turn_counts = self._cleaner.text(text)
+            self._user_text, self._turn_counts = self._cleaner.text(text)
+
+    def _open_turn(self) -> TurnAudit:
+        facts = self._opening
         return TurnAudit(
             turn_id=facts.turn_id,
             timestamp=facts.timestamp,
@@ -123,7 +150,7 @@ class TurnRecorder:
             request_id=facts.request_id,
             principal=facts.principal,
             user_message_id=facts.user_message_id,
-            user_text=text,
+            user_text=self._user_text,
             origin=facts.origin,
             redaction_applied=True,
             redaction_rules_version=self._cleaner.version,
@@ -187,6 +214,9 @@ class TurnRecorder:
         call: how the open call ended; None when no call was made.
         failure: why no call was made; `call.failure` counts when there was one.
         body: the request of a turn that made no call, for its text; None when it was not read.
+
+        A turn that several recorders share takes its words and outcome from the one that closes
+        last, its time from its beginning, and the sums of all.
         """
         records: list[Record] = []
         target = self._open.opening.target if self._open is not None else None
@@ -222,28 +252,33 @@ class TurnRecorder:
         body: dict[str, Any] | None,
         duration_ms: float,
     ) -> TurnAudit:
-        opened = self._turn
-        if opened is None:
-            opened = self._open_turn(user_text(body.get("messages")) if body else None)
+        state = self._state
+        if body is not None:
+            self._read_user_text(body.get("messages"))
+        opened = state.row if state.row is not None else self._open_turn()
+        # A joined turn began before this recorder did.
+        before_ms = max(0, self._opening.timestamp - opened.timestamp) / 1000
         counts = self._turn_counts
         text = answer_text(reply) if reply is not None else None
         # A clean payload holds a clean text: it need not be scanned twice.
         if text and (call is None or call.redactions_json != REDACTIONS_NONE):
             text, found = self._cleaner.text(text)
             counts = merged(counts, found)
-        return _replace(
+        state.row = _replace(
             opened,
+            user_text=self._user_text if self._user_text is not None else opened.user_text,
             assistant_text=text,
             outcome=ending.outcome,
             failure_type=ending.failure_type,
             error_code=ending.error_code,
-            duration_ms=round(duration_ms, 3),
-            model_call_count=self._calls,
-            tool_call_count=self._tool_calls,
-            cost_estimate=self._cost if self._calls else None,
+            duration_ms=round(before_ms + duration_ms, 3),
+            model_call_count=state.calls,
+            tool_call_count=state.tool_calls,
+            cost_estimate=state.cost if state.calls else None,
             redactions_json=_counts_json(counts),
-            revision=1 if self._turn is None else opened.revision + 1,
+            revision=1 if state.row is None else opened.revision + 1,
         )
+        return state.row
 
     def _closed_call(self, closing: CallClosing) -> ModelCall:
         call = self._open
@@ -255,7 +290,7 @@ class TurnRecorder:
         if reply is not None and (reply.choices or reply.envelope or reply.bag):
             response, found = self._cleaner.said(answer_tree(reply))
             counts = merged(counts, found)
-            self._tool_calls += tool_calls_in(reply)
+            self._state.tool_calls += tool_calls_in(reply)
         error, drift, found = self._failure_columns(closing, call.opening)
         counts = merged(counts, found)
         usage = reply.usage if reply is not None and not isinstance(reply.usage, Missing) else None
@@ -339,9 +374,9 @@ class TurnRecorder:
     def _add_cost(self, cost: float | None, *, is_owed: bool) -> None:
         """Add a call's cost to the turn's; one that is owed and unknown makes the sum unknown."""
         if cost is not None:
-            self._cost = None if self._cost is None else self._cost + cost
+            self._state.cost = None if self._state.cost is None else self._state.cost + cost
         elif is_owed:
-            self._cost = None
+            self._state.cost = None
 
 
 def response_log(call: ModelCall) -> dict[str, Any]:

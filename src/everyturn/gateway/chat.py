@@ -99,6 +99,7 @@ class ChatService:
                 f"the gateway has its most open turns: {self._open_turns_max}", retry_after_ms=1000
             )
         exchange.turn_id = _turn_id(exchange)
+        exchange.is_joining = b"x-everyturn-turn-id" in exchange.headers
         task = asyncio.current_task()
         assert task is not None  # The server runs each request in a task.
         self._open.add(task)
@@ -110,7 +111,7 @@ class ChatService:
                 self._is_idle.set()
 
     async def _turn(self, exchange: Exchange) -> None:
-        record = self._recording.turn(exchange)
+        record = await self._recording.turn(exchange)
         request: ChatRequest | None = None
         call_span = ids.span_id(random.getrandbits(64))
         try:

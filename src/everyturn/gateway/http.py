@@ -68,6 +68,7 @@ class Exchange:
         "error_code",
         "has_record",
         "headers",
+        "is_joining",
         "is_started",
         "method",
         "parent_span_id",
@@ -105,6 +106,8 @@ class Exchange:
         self.error_code: str | None = None
         self.principal: str | None = None
         self.turn_id: str | None = None
+        self.is_joining = False
+        """Whether the client named the turn itself."""
         self.request_id = ""
         self.trace = NO_TRACE
         """The trace, seen from this request's own span."""

@@ -6,9 +6,11 @@ that no turn came of leave one access row. With recording off, both do nothing.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import secrets
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +20,8 @@ from everyturn import ids
 from everyturn.audit.cleaning import Cleaner
 from everyturn.audit.content import ContentIndex
 from everyturn.audit.facts import CallClosing, CallOpening, Cost, TurnOpening
-from everyturn.audit.recorder import TurnRecorder
-from everyturn.audit.records import AccessEvent, Group, StreamState
+from everyturn.audit.recorder import TurnRecorder, TurnState
+from everyturn.audit.records import AccessEvent, Group, StreamState, TurnAudit
 from everyturn.audit.redact import Redactor
 from everyturn.audit.usage import Tokens
 from everyturn.errors import AuditUnavailable, Failure
@@ -37,7 +39,8 @@ from everyturn.wire.dialects.openai_chat import Encoded
 from everyturn.wire.preset import Target
 from everyturn.wire.request import ChatRequest
 
-GOOD_ENDINGS: Final = ("whole", "complete", "missing_done")
+STATES_MAX: Final = 4096
+"""Joined turns whose state is kept in memory; others are read from the store when joined again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ class Recording:
         """Turns served without a record, by the operator's choice of `on_failure`."""
         self.access_events_lost = 0
         """Access rows of requests without a turn that could not be written."""
+        self._states: OrderedDict[str, TurnState] = OrderedDict()
         self._writer: GroupWriter | None = None
         if not settings.is_on:
             return
@@ -79,7 +83,9 @@ class Recording:
         interrupted = store.close_interrupted(now=now_us())
         if interrupted:
             log("record.closed_interrupted", count=interrupted)
-        self.contents = ContentIndex(secrets.token_bytes(32), redactor.version, node_first=now_us())
+        self.contents = ContentIndex(
+            secrets.token_bytes(32), redactor.version, node_first=store.node_last + 1
+        )
         self._writer = GroupWriter(
             store,
             on_committed=self.contents.confirm,
@@ -96,9 +102,32 @@ class Recording:
         """Whether records can be written, as far as the last try says."""
         return self._writer is None or self._writer.healthy
 
-    def turn(self, exchange: Exchange) -> TurnRecord:
-        """The record of a turn that this exchange opens."""
-        return TurnRecord(self, exchange, is_on=self._writer is not None)
+    async def turn(self, exchange: Exchange) -> TurnRecord:
+        """The record of the turn that this exchange opens or joins."""
+        if self._writer is None:
+            return TurnRecord(self, exchange, None)
+        if not exchange.is_joining:
+            return TurnRecord(self, exchange, TurnState())
+        assert exchange.turn_id is not None
+        return TurnRecord(self, exchange, await self._joined(exchange.turn_id))
+
+    async def _joined(self, turn_id: str) -> TurnState:
+        """The state of a turn that a client names: shared by all its calls, read once."""
+        state = self._states.get(turn_id)
+        if state is None:
+            row = await asyncio.to_thread(self._stored_turn, turn_id)
+            state = self._states.get(turn_id) or TurnState(row)
+        self._states[turn_id] = state
+        self._states.move_to_end(turn_id)
+        while len(self._states) > STATES_MAX:
+            self._states.popitem(last=False)
+        return state
+
+    def _stored_turn(self, turn_id: str) -> TurnAudit | None:
+        with Reader(self.settings.data) as reader:
+            found = reader.turn(turn_id)
+        row = None if found is None else found["turn"]
+        return None if row is None else TurnAudit(**row)
 
     async def append(self, group: Group) -> None:
         """Return when the group is durable. Raises AuditUnavailable."""
@@ -162,13 +191,14 @@ class Recording:
 class TurnRecord:
     """The record of one turn while it runs."""
 
-    def __init__(self, recording: Recording, exchange: Exchange, *, is_on: bool) -> None:
+    def __init__(self, recording: Recording, exchange: Exchange, state: TurnState | None) -> None:
+        """state: of the turn; None when nothing is recorded."""
         self._recording = recording
         self._exchange = exchange
-        self._is_on = is_on
+        self._is_on = state is not None
         self._model: Model | None = None
         self._call_id = ""
-        if not is_on:
+        if state is None:
             return
         settings = recording.settings
         assert exchange.turn_id is not None
@@ -186,6 +216,7 @@ class TurnRecord:
             ),
             cleaner=recording.cleaner,
             contents=recording.contents,
+            state=state,
         )
 
     async def open(
