@@ -7,9 +7,10 @@ Ids and clocks come in here; nothing in `audit` makes them. Times are integer mi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
+
+import msgspec
 
 from everyturn.audit.records import StreamState, Transport
 from everyturn.audit.usage import Tokens
@@ -41,8 +42,7 @@ Pricing = Callable[[Tokens, str | None], Cost]
 """(counts as reported, model name as the provider served it) → what that cost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnOpening:
+class TurnOpening(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A turn that begins."""
 
     turn_id: str
@@ -63,8 +63,7 @@ class TurnOpening:
     origin: str | None = "gateway"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallOpening:
+class CallOpening(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call that is about to be made."""
 
     model_call_id: str
@@ -88,8 +87,7 @@ class CallOpening:
     worker: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallClosing:
+class CallClosing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a call ended."""
 
     stream_state: StreamState

@@ -12,32 +12,33 @@ from typing import Any, Final, NamedTuple
 COUNT_MAX: Final = (1 << 63) - 1
 """What an integer column holds; a larger number is no count of tokens."""
 
-_Places = tuple[tuple[str, ...], ...]
+_Places = tuple[tuple[str, str], ...]
+"""(member that holds the count, empty for the usage object itself; name of the count)"""
 
-_PROMPT: Final[_Places] = (("prompt_tokens",), ("input_tokens",))
-_COMPLETION: Final[_Places] = (("completion_tokens",), ("output_tokens",))
-_TOTAL: Final[_Places] = (("total_tokens",),)
+_PROMPT: Final[_Places] = (("", "prompt_tokens"), ("", "input_tokens"))
+_COMPLETION: Final[_Places] = (("", "completion_tokens"), ("", "output_tokens"))
+_TOTAL: Final[_Places] = (("", "total_tokens"),)
 _REASONING: Final[_Places] = (
     ("completion_tokens_details", "reasoning_tokens"),  # P01, P04, P05, P12, P13
-    ("reasoning_tokens",),  # P03 with Foundry models, P18
+    ("", "reasoning_tokens"),  # P03 with Foundry models, P18
     ("output_tokens_details", "reasoning_tokens"),
     ("output_tokens_details", "thinking_tokens"),  # P20
 )
 _CACHE_READ: Final[_Places] = (
     ("prompt_tokens_details", "cached_tokens"),  # P01, P05, P12
-    ("prompt_cache_hit_tokens",),  # P04
-    ("cached_tokens",),  # P08, P14
-    ("num_cached_tokens",),  # P10
+    ("", "prompt_cache_hit_tokens"),  # P04
+    ("", "cached_tokens"),  # P08, P14
+    ("", "num_cached_tokens"),  # P10
     ("prompt_token_details", "cached_tokens"),  # P10, a misspelling of theirs
     ("input_tokens_details", "cached_tokens"),
-    ("cache_read_input_tokens",),  # P20, P31
+    ("", "cache_read_input_tokens"),  # P20, P31
 )
 _CACHE_WRITE: Final[_Places] = (
     ("prompt_tokens_details", "cache_write_tokens"),  # P01, P05
-    ("cache_write_tokens",),  # P08
+    ("", "cache_write_tokens"),  # P08
     ("prompt_tokens_details", "cache_creation_input_tokens"),  # P07
     ("prompt_tokens_details", "cache_creation_tokens"),  # P31
-    ("cache_creation_input_tokens",),  # P20
+    ("", "cache_creation_input_tokens"),  # P20
 )
 
 
@@ -76,20 +77,20 @@ def tokens_of(usage: Any, timings: Any = None) -> Tokens:
 
 
 def _count(usage: dict[str, Any], places: _Places) -> int | None:
-    for place in places:
-        value: Any = usage
-        for name in place:
-            value = value.get(name) if isinstance(value, dict) else None
-        count = _number(value)
-        if count is not None:
+    for holder, name in places:
+        value = usage.get(name)
+        if holder:
+            details = usage.get(holder)
+            value = details.get(name) if type(details) is dict else None
+        if value is not None and (count := _number(value)) is not None:
             return count
     return None
 
 
 def _number(value: Any) -> int | None:
     """A count; a whole float counts (`12.0`), a bool does not."""
-    if isinstance(value, float) and value.is_integer():
+    if type(value) is float and value.is_integer():
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX:
+    if type(value) is int and 0 <= value <= COUNT_MAX:
         return value
     return None
