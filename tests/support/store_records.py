@@ -18,6 +18,12 @@ START = 1_764_000_000_000_000
 _numbers = itertools.count(1)
 
 
+def start_numbers_at(first: int) -> None:
+    """Make ids that no other process makes."""
+    global _numbers
+    _numbers = itertools.count(first)
+
+
 def a_turn_id(number: int | None = None) -> str:
     """A UUID version 4 that differs from the others in its first characters."""
     number = next(_numbers) if number is None else number

@@ -32,7 +32,7 @@ Durability = Literal["process", "disk"]
 
 PAGE_BYTES: Final = 4096
 _CACHE_KIB: Final = 16_000
-_BUSY_MS: Final = 2_000
+LOCK_WAIT_MS: Final = 2_000
 """How long a commit waits for a lock that a person's tool may hold."""
 
 _CONTENT_FAULTS: Final = (
@@ -51,7 +51,13 @@ _CONTENT_FAULTS: Final = (
 class SqliteStore:
     """Keeps records in `everyturn.db` of a data folder (see `base.Store`)."""
 
-    def __init__(self, folder: Path | str, *, durability: Durability = "process") -> None:
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        durability: Durability = "process",
+        lock_wait_ms: int = LOCK_WAIT_MS,
+    ) -> None:
         """Open the folder, making and migrating what is needed.
 
         Raises StoreRefused when another gateway holds it, when others may read it, when its
@@ -62,7 +68,7 @@ class SqliteStore:
         self._lock = FolderLock(self.folder)
         self._is_closed = False
         try:
-            self._db = _open(self.path, durability)
+            self._db = _open(self.path, durability, lock_wait_ms)
             migrate(self._db, self.folder)
             self._memory = Memory(self._db)
             self._row_keys = self._last_row_keys()
@@ -260,10 +266,10 @@ class SqliteStore:
             self._lock.release()
 
 
-def _open(path: Path, durability: Durability) -> apsw.Connection:
+def _open(path: Path, durability: Durability, lock_wait_ms: int) -> apsw.Connection:
     try:
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        db.set_busy_timeout(_BUSY_MS)
+        db.set_busy_timeout(lock_wait_ms)
         db.pragma("page_size", PAGE_BYTES)
         # What is deleted is overwritten, so an erased text is not left in a free page.
         db.pragma("secure_delete", True)
