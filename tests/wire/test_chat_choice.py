@@ -201,6 +201,7 @@ def test_details_come_before_their_text() -> None:
 
 
 def a_call(index: int, name: str) -> dict[str, Any]:
+    """A whole tool call in one fragment."""
     function = {"name": name, "arguments": "{}"}
     return {"index": index, "id": f"id-{name}", "type": "function", "function": function}
 

@@ -66,7 +66,7 @@ def test_a_whole_answer_without_its_reasoning(
 
 @pytest.mark.parametrize(("narrowed", "message"), FORMS)
 def test_a_stream_without_its_reasoning(narrowed: dict[str, Any], message: dict[str, Any]) -> None:
-    """`show_reasoning = false` withholds reasoning from streams, and from what is folded of them."""
+    """`show_reasoning = false` withholds reasoning from streams and from what they fold to."""
     target = a_target(**narrowed, show_reasoning=False)
 
     seen = read_stream(target, a_chunk(message), a_chunk({"content": "c"}, "stop"), "[DONE]")
@@ -263,7 +263,7 @@ PLACES: dict[str, Any] = {
 @pytest.mark.parametrize("carrier", PLACES)
 @pytest.mark.parametrize("name", preset_names())
 def test_drift_of_each_preset(name: str, carrier: str) -> None:
-    """A packaged preset maps the carriers it reads; every other one is drift, whole and streamed."""
+    """A packaged preset maps the carriers it reads; any other is drift, whole and streamed."""
     preset = load_preset(name)
     target = a_target(preset)
     delta, body = a_chunk(PLACES[carrier], "stop"), a_completion(**PLACES[carrier])

@@ -122,9 +122,9 @@ class Templates:
         """
         self._last = None
         place = _only_text(decoded.events)
-        template = None
-        if place is not None and self._is_worth_it():
-            template = self._template(frame, data, decoded, place)
+        if place is not None and not self._is_worth_it():
+            return
+        template = None if place is None else self._template(frame, data, decoded, place)
         if template is None:
             self._known.clear()
             return
@@ -134,7 +134,8 @@ class Templates:
     def _is_worth_it(self) -> bool:
         """Whether to learn: ever more seldom where no two frames are alike, since it costs."""
         self._fruitless += 1
-        return self._fruitless & (self._fruitless - 1) == 0
+        is_power_of_two = self._fruitless & (self._fruitless - 1) == 0
+        return self._fruitless <= 2 * TEMPLATES_MAX or is_power_of_two
 
     def _template(
         self, frame: Frame, data: bytes, decoded: Decoded, place: int

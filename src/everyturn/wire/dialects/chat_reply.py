@@ -297,10 +297,10 @@ class ChatDecoder:
             path = f"choices[{position}]"
             if not isinstance(choice, dict):
                 raise TranslationError("the provider sent a choice that is no object", param=path)
-            index = self._index_of(choice, position, path)
+            index = _checked_index(choice.get("index", position), path)
             if is_whole and index in self._choices:
                 # Two answers must not become one; clients tell them apart by this index too.
-                index = max(self._choices) + 1
+                index = _checked_index(max(self._choices) + 1, path)
                 choice = {**choice, "index": index}
                 self._is_changed = True
                 self.flag("choice_index_repaired")
@@ -317,14 +317,6 @@ class ChatDecoder:
             if "usage" in choice:
                 self._usage("choice.usage", choice["usage"])
         return shown
-
-    def _index_of(self, choice: dict[str, Any], position: int, path: str) -> int:
-        index = choice.get("index", position)
-        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < CHOICES_MAX:
-            raise TranslationError(
-                "the provider sent a choice whose index cannot be used", param=f"{path}.index"
-            )
-        return index
 
     def unknown(self, scope: ev.Scope, index: int, key: str, value: Any, *, where: str) -> bool:
         """Answer a key that has no meaning of its own: carry it, or refuse it as drift.
@@ -389,6 +381,14 @@ class ChatDecoder:
                 "what the provider sent beside its texts passes "
                 f"{self._limits.carried_bytes_max} bytes"
             )
+
+
+def _checked_index(index: Any, path: str) -> int:
+    if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < CHOICES_MAX:
+        raise TranslationError(
+            "the provider sent a choice whose index cannot be used", param=f"{path}.index"
+        )
+    return index
 
 
 def _is_usage_only(tree: dict[str, Any]) -> bool:
