@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everyturn.audit.records import Group
+from everyturn.store.lookup import MERGE_ENTRIES_MIN, TURNS, Lookup, turn_hash
+from everyturn.store.reader import open_reader
+from everyturn.store.sqlite import SqliteStore
+from tests.support.store_records import a_turn, a_turn_id
+
+INDEXED = "SELECT count(*) FROM turn_ids_lookup"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """An empty store."""
+    store = SqliteStore(tmp_path / "data")
+    yield store
+    store.close()
+
+
+def fill(db: apsw.Connection, first: int, count: int) -> dict[str, int]:
+    """Rows of turn ids, as appends would leave them."""
+    rows = {a_turn_id(10**6 + key): key for key in range(first, first + count)}
+    with db:
+        db.executemany("INSERT INTO turn_ids VALUES (?, ?)", [(k, v) for v, k in rows.items()])
+    return rows
+
+
+def test_values_are_found_before_during_and_after_a_merge(store: SqliteStore) -> None:
+    """Wherever an entry is at the moment, its key is found, also by a store that starts anew."""
+    db = apsw.Connection(str(store.path))
+    lookup = Lookup(db, TURNS)
+    rows = fill(db, 1, MERGE_ENTRIES_MIN + 10)
+    lookup.added(rows)
+    some = [value for value, key in rows.items() if key % 997 == 0]
+    slices = 0
+    while lookup.merge_slice():
+        slices += 1
+        assert [lookup.find(value) for value in some] == [rows[value] for value in some]
+    assert slices > 10
+    assert db.execute(INDEXED).get == len(rows)
+    late = fill(db, len(rows) + 1, 5)
+    lookup.added(late)
+
+    for one in (lookup, Lookup(db, TURNS)):
+        one.ask([*some, *late, a_turn_id(5)])
+        assert [one.find(value) for value in some] == [rows[value] for value in some]
+        assert [one.find(value) for value in late] == list(late.values())
+        assert one.find(a_turn_id(5)) is None
+        assert one.key_last == len(rows) + 5
+    db.close()
+
+
+def test_a_merge_that_was_cut_short_begins_again(store: SqliteStore) -> None:
+    """Slices that were merged before a crash are merged again without harm."""
+    db = apsw.Connection(str(store.path))
+    lookup = Lookup(db, TURNS)
+    rows = fill(db, 1, MERGE_ENTRIES_MIN)
+    lookup.added(rows)
+    assert lookup.merge_slice()
+    assert lookup.merge_slice()
+
+    again = Lookup(db, TURNS)
+    while again.merge_slice():
+        pass
+
+    assert db.execute(INDEXED).get == len(rows)
+    assert not again.merge_slice()
+    db.close()
+
+
+def test_few_entries_are_not_merged(store: SqliteStore) -> None:
+    """The index is left alone until a merge puts many entries on a page."""
+    db = apsw.Connection(str(store.path))
+    lookup = Lookup(db, TURNS)
+    lookup.added(fill(db, 1, 100))
+
+    assert not lookup.merge_slice()
+    assert db.execute(INDEXED).get == 0
+    db.close()
+
+
+def test_a_reader_finds_turns_on_both_sides_of_the_index(store: SqliteStore) -> None:
+    """A turn is found whether the index holds it or not, by id and by beginning."""
+    db = apsw.Connection(str(store.path))
+    lookup = Lookup(db, TURNS)
+    lookup.added(fill(db, 1, MERGE_ENTRIES_MIN))
+    while lookup.merge_slice():
+        pass
+    fill(db, MERGE_ENTRIES_MIN + 1, 3)
+    db.close()
+    store.close()
+    again = SqliteStore(store.folder)
+    turns = [a_turn(turn_id=a_turn_id(10**6 + key)) for key in (1, 777, MERGE_ENTRIES_MIN + 2)]
+    again.append([Group(tuple(turns))])
+    while again.tend():
+        pass
+
+    with open_reader(again.folder) as reader:
+        for turn in turns:
+            for text in (turn.turn_id, turn.turn_id[:12], turn.turn_id[:20]):
+                found = reader.turn(text)
+                assert found is not None
+                assert found["turn"]["turn_id"] == turn.turn_id
+    again.close()
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_any_text_has_a_place_in_the_index(text: str) -> None:
+    """Ids of any form hash to what an integer column holds."""
+    assert -(2**63) <= turn_hash(text) < 2**63
