@@ -173,13 +173,18 @@ async def compare(port: int, path: str, answer_bytes: int, args: argparse.Namesp
         client.transport.close()
 
 
-async def main(args: argparse.Namespace) -> None:
+async def main(port: int, args: argparse.Namespace) -> None:
+    await compare(port, "/whole", len(WHOLE), args)
+    await compare(port, "/stream", STREAM_BYTES, args)
+
+
+def run_against_server(args: argparse.Namespace) -> None:
+    """Start the server, measure on the chosen loop, end the server."""
     command = [sys.executable, __file__, "--serve"]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
-        port = int(server.stdout.readline())
-        await compare(port, "/whole", len(WHOLE), args)
-        await compare(port, "/stream", STREAM_BYTES, args)
+        run = asyncio.run if args.loop == "asyncio" else uvloop.run
+        run(main(int(server.stdout.readline()), args))
     finally:
         server.stdin.close()
         server.wait(timeout=10)
@@ -192,5 +197,7 @@ if __name__ == "__main__":
     parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    run_loop = asyncio.run if options.loop == "asyncio" and not options.serve else uvloop.run
-    run_loop(serve() if options.serve else main(options))
+    if options.serve:
+        uvloop.run(serve())
+    else:
+        run_against_server(options)

@@ -280,6 +280,8 @@ class TransportContract:
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nx",
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, identity\r\n\r\nx",
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n"
+            b"0\r\n\r\n",
         ],
     )
     async def test_what_is_not_http_is_a_translation_error(
@@ -362,6 +364,23 @@ class TransportContract:
                     await response.read()
             await upstream.peers[0].gone()
 
+    async def test_only_waiting_is_timed(self, transport: Transport) -> None:
+        """A reader that takes its time between two reads meets no limit but the total."""
+        async with ScriptedUpstream(answering(chunked_head() + chunk(b"x"))) as upstream:
+            timeouts = limits(first_byte_ms=200, idle_ms=200)
+            response = await transport.open(self.request_to(upstream), timeouts)
+            await asyncio.sleep(0.4)
+            assert await response.read() == b"x"
+            reading = asyncio.ensure_future(response.read())
+            await asyncio.sleep(0.05)
+            reading.cancel()
+            await asyncio.sleep(0.4)
+            reading = asyncio.ensure_future(response.read())
+            await asyncio.sleep(0.05)
+            assert not reading.done()
+            with pytest.raises(UpstreamTimeout, match="idle_ms"):
+                await reading
+
     async def test_a_call_must_end_in_time(self, transport: Transport) -> None:
         """A stream that never pauses is still ended by the total limit."""
 
@@ -394,6 +413,15 @@ class TransportContract:
             response.close()
             response.close()
             await upstream.peers[0].gone()
+            with pytest.raises(UpstreamStreamIncomplete):
+                await response.read()
+
+    async def test_giving_up_drops_what_was_not_read(self, transport: Transport) -> None:
+        """After `close` there is nothing to read, not even what had arrived."""
+        async with ScriptedUpstream(answering(chunked_head() + chunk(b"x"))) as upstream:
+            response = await transport.open(self.request_to(upstream), limits())
+            await asyncio.sleep(0.05)
+            response.close()
             with pytest.raises(UpstreamStreamIncomplete):
                 await response.read()
 

@@ -393,6 +393,29 @@ async def test_nothing_is_sent_over_a_socket_that_just_closed() -> None:
     assert pool.reserve()
 
 
+async def test_an_end_at_rest_is_acted_on_at_once() -> None:
+    """The provider's end is enough; the loop's word that the socket is closed may come later."""
+    connection, pool, sock = await a_lone_connection()
+    connection.connection_made(cast(asyncio.Transport, sock))
+    pool.release(connection, 60)
+    connection.eof_received()
+
+    assert sock.is_aborted
+    assert pool.take() is None
+    assert pool.reserve()
+
+
+async def test_a_server_that_keeps_nothing_is_believed() -> None:
+    """`timeout=0` closes the connection with the last byte of its answer."""
+    connection, pool, sock = await a_lone_connection()
+    connection.connection_made(cast(asyncio.Transport, sock))
+    connection.start(b"", b"", limits(), asyncio.get_running_loop().time() + 60)
+    connection.data_received(answer(headers=("keep-alive: timeout=0",)))
+
+    assert sock.is_aborted
+    assert pool.take() is None
+
+
 async def test_a_connection_made_too_late_is_closed() -> None:
     """The call was given up while the connection was made, and then the loop made it anyway."""
     connection, pool, sock = await a_lone_connection()
