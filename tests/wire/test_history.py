@@ -157,6 +157,30 @@ def test_one_removed_message_is_counted_in_the_singular() -> None:
     assert history.notes == ("removed reasoning of 1 history message",)
 
 
+@pytest.mark.parametrize(
+    "message, param",
+    [
+        ({"reasoning": "t", "reasoning_content": "t"}, "reasoning"),
+        ({"reasoning_content": "t", "content": [THOUGHT]}, "reasoning_content"),
+        ({"content": [THOUGHT], "thinking_blocks": [{}]}, "content[0]"),
+        ({"thinking_blocks": [{}], "reasoning_details": DETAILS}, "thinking_blocks"),
+    ],
+)
+def test_the_first_of_several_carriers_is_named(message: dict[str, Any], param: str) -> None:
+    """A refusal names the first carrier of a message that holds something."""
+    assert refusal(FORBIDDEN, **message).param == f"messages[1].{param}"
+
+
+def test_the_first_of_several_foreign_carriers_is_named() -> None:
+    """A refusal names the first carrier that the provider does not read."""
+    both = {"thinking_blocks": [{}], "content": [THOUGHT]}
+    lists = {"reasoning_details": DETAILS, "thinking_blocks": [{}]}
+
+    assert refusal(PLAIN, **both).param == "messages[1].thinking_blocks"
+    assert refusal(PLAIN, **lists).param == "messages[1].reasoning_details"
+    assert type(refusal(MISTRAL, thinking_blocks=[{}])) is UnknownParameter
+
+
 def test_strip_outweighs_forbidden_and_reject_outweighs_optional() -> None:
     """The operator's word holds over the preset's policy."""
     strip = a_target(history="forbidden", history_reasoning="strip")
@@ -210,6 +234,7 @@ def test_different_copies_are_refused(target: Target, message: dict[str, Any], p
         (PLAIN, {"reasoning": {"text": "t"}}, "messages[1].reasoning"),
         (FORBIDDEN, {"reasoning_content": ["t"]}, "messages[1].reasoning_content"),
         (OPENROUTER, {"reasoning_details": "t"}, "messages[1].reasoning_details"),
+        (OPENROUTER, {"reasoning_details": 5}, "messages[1].reasoning_details"),
         (OPENROUTER, {"reasoning_details": [DETAILS[0], "t"]}, "messages[1].reasoning_details"),
         (MISTRAL, {"reasoning_details": [{"type": "other"}]},
          "messages[1].reasoning_details[0]"),

@@ -91,7 +91,12 @@ def test_a_content_list_is_rebuilt(message: dict[str, Any], content: Any) -> Non
 
 def test_a_native_content_list_stays() -> None:
     """A list with thinking items goes as it came, also with copies of what stands in it."""
-    inner = [{"type": "text", "text": "t"}, {"type": "text", "text": "u", "more": 1}]
+    inner = [
+        {"type": "text", "text": "t"},
+        {"type": "text", "text": "u", "more": 1},
+        {"type": "reference", "text": "w"},
+        {"type": "text", "text": 5},
+    ]
     native = [
         {"type": "thinking", "thinking": inner, "closed": True},
         {"type": "thinking", "thinking": "v"},
@@ -101,6 +106,7 @@ def test_a_native_content_list_stays() -> None:
 
     for copies in ({}, {"reasoning_content": "tv"}, {"reasoning_details": details}):
         assert back(MISTRAL, content=native, **copies) == {"content": native}
+        assert back(MISTRAL, **copies, content=native) == {"content": native}
 
 
 # ------------------------------------------------------------------- tags

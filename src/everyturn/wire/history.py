@@ -177,8 +177,7 @@ def _policy(target: Target, thinking: bool | None) -> _Policy:
 
 
 def _is_item(part: Message, policy: _Policy) -> bool:
-    kind = part.get("type")
-    return type(kind) is str and kind in policy.items
+    return part.get("type") in policy.items
 
 
 def _has_items(content: list[Message], policy: _Policy) -> bool:
