@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everyturn.audit.redact import DEPTH_MAX, Redactor, rules_version
+from everyturn.audit.redact import DEPTH_MAX, FINDS_MAX, Redactor, rules_version
 from everyturn.audit.rules import FAILED, RULES
 
 KEY = b"k" * 32
@@ -278,6 +278,17 @@ def test_what_cannot_be_scanned_becomes_a_stub(redactor: Redactor) -> None:
     tree = redactor.redact_value({"password": object()})
     assert tree.value == FAILED
     assert tree.counts == {"scan_failed": 1}
+
+
+def test_a_string_full_of_secrets_is_removed_whole(redactor: Redactor) -> None:
+    """More secrets than a text can hold make the string one mark, which is counted."""
+    text = "password='FAKE1' " * (FINDS_MAX + 1)
+
+    found = redactor.redact_json(json.dumps({"a": text, "b": "c"}))
+
+    assert json.loads(found.value) == {"a": f"[redacted:too_many:{redactor.tag(text)}]", "b": "c"}
+    assert found.counts == {"too_many": 1}
+    assert redactor.redact_json(found.value).value is found.value
 
 
 def test_the_version_follows_the_rules() -> None:

@@ -31,6 +31,8 @@ def has_reasoning(reply: Reply) -> bool:
 
 def carriers_of(reply: Reply) -> str | None:
     """Names of the carriers that held reasoning, joined by commas; None when none did."""
+    if not has_reasoning(reply):
+        return None
     names = list(reply.carriers)
     is_detailed = any(choice.reasoning_details for choice in reply.choices)
     if is_detailed and "reasoning_details" not in names:
@@ -40,9 +42,9 @@ def carriers_of(reply: Reply) -> str | None:
 
 def answer_text(reply: Reply) -> str | None:
     """The visible text of the first choice; of a refusal, its text; None when there is neither."""
-    if not reply.choices:
+    choice = _first(reply)
+    if choice is None:
         return None
-    choice = min(reply.choices, key=lambda one: one.index)
     if choice.content_items is not None:
         return text_of(choice.content_items)
     if isinstance(choice.content, str) and choice.content:
@@ -54,10 +56,8 @@ def answer_text(reply: Reply) -> str | None:
 
 def finish_of(reply: Reply) -> str | None:
     """The finish of the first choice, as the provider sent it."""
-    if not reply.choices:
-        return None
-    finish = min(reply.choices, key=lambda one: one.index).finish_reason
-    return finish if isinstance(finish, str) else None
+    choice = _first(reply)
+    return choice.finish_reason if choice and isinstance(choice.finish_reason, str) else None
 
 
 def tool_calls_in(reply: Reply) -> int:
@@ -89,6 +89,13 @@ def text_of(content: Any) -> str | None:
         and isinstance(item.get("text"), str)
     ]
     return "\n".join(texts) if texts else None
+
+
+def _first(reply: Reply) -> Choice | None:
+    """The choice with the lowest index."""
+    if len(reply.choices) < 2:
+        return reply.choices[0] if reply.choices else None
+    return min(reply.choices, key=lambda choice: choice.index)
 
 
 def _in_order(reply: Reply) -> list[Choice]:

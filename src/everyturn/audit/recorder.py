@@ -12,7 +12,7 @@ cleaner before it stands in a record. A row is given whole each time, its revisi
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -38,8 +38,8 @@ from everyturn.audit.records import (
     Record,
     TurnAudit,
 )
-from everyturn.audit.redact import NONE_FOUND, Counts
-from everyturn.audit.usage import COUNT_MAX, NOT_REPORTED, tokens_of
+from everyturn.audit.redact import NONE_FOUND, Counts, Redacted
+from everyturn.audit.usage import COUNT_MAX, NOT_REPORTED, Tokens, tokens_of
 from everyturn.errors import Failure, ProtocolDrift
 from everyturn.wire import reader
 from everyturn.wire.reply import Missing, Reply
@@ -57,6 +57,18 @@ class _OpenCall:
         self.opening = opening
         self.row = row
         self.counts = counts
+
+
+class _Said(NamedTuple):
+    """What a provider said, as it may rest."""
+
+    response: str | None = None
+    usage: str | None = None
+    tokens: Tokens = NOT_REPORTED
+    served: str | None = None
+    finish: str | None = None
+    request_id: str | None = None
+    counts: Counts = NONE_FOUND
 
 
 class TurnState:
@@ -109,11 +121,11 @@ class TurnRecorder:
         assert self._open is None, "the call before is still open"
         cleaner, sent = self._cleaner, opening.sent
         records: list[Record] = []
-        self._read_user_text(sent.get("messages"))
+        messages = self._contents.refer(_raw_messages(opening), cleaner.sent)
+        self._read_user_text(sent.get("messages"), is_clean=not messages.counts)
         if self._state.row is None:
             self._state.row = self._open_turn()
             records.append(self._state.row)
-        messages = self._contents.refer(_raw_messages(opening), cleaner.sent)
         tools = self._contents.refer(_raw_items(sent.get("tools")), cleaner.sent)
         rest = {name: value for name, value in sent.items() if name not in _LISTED}
         parameters = cleaner.parameters(rest)
@@ -129,10 +141,16 @@ class TurnRecorder:
             messages.known + tools.known,
         )
 
-    def _read_user_text(self, messages: Any) -> None:
+    def _read_user_text(self, messages: Any, *, is_clean: bool) -> None:
         text = user_text(messages)
         if text is not None:
-            self._user_text, self._turn_counts = self._cleaner.text(text)
+            self._user_text, self._turn_counts = self._text(text, is_clean=is_clean)
+
+    def _text(self, text: str, *, is_clean: bool) -> Redacted[str]:
+        """A text as it may rest. is_clean: no rule found anything in the JSON it stands in."""
+        if is_clean and "data:" not in text:
+            return Redacted(text, NONE_FOUND)
+        return self._cleaner.text(text)
 
     def _open_turn(self) -> TurnAudit:
         facts = self._opening
@@ -254,15 +272,15 @@ class TurnRecorder:
     ) -> TurnAudit:
         state = self._state
         if body is not None:
-            self._read_user_text(body.get("messages"))
+            self._read_user_text(body.get("messages"), is_clean=False)
         opened = state.row if state.row is not None else self._open_turn()
         # A joined turn began before this recorder did.
         before_ms = max(0, self._opening.timestamp - opened.timestamp) / 1000
         counts = self._turn_counts
         text = answer_text(reply) if reply is not None else None
-        # A clean payload holds a clean text: it need not be scanned twice.
-        if text and (call is None or call.redactions_json != REDACTIONS_NONE):
-            text, found = self._cleaner.text(text)
+        if text:
+            is_clean = call is not None and call.redactions_json == REDACTIONS_NONE
+            text, found = self._text(text, is_clean=is_clean)
             counts = merged(counts, found)
         state.row = _replace(
             opened,
@@ -284,48 +302,36 @@ class TurnRecorder:
         call = self._open
         assert call is not None, "no call is open"
         self._open = None
-        reply = closing.reply
-        response: str | None = None
-        counts = call.counts
-        if reply is not None and (reply.choices or reply.envelope or reply.bag):
-            response, found = self._cleaner.said(answer_tree(reply))
-            counts = merged(counts, found)
-            self._state.tool_calls += tool_calls_in(reply)
+        said = self._said(closing)
+        tokens = said.tokens
         error, drift, found = self._failure_columns(closing, call.opening)
-        counts = merged(counts, found)
-        usage = reply.usage if reply is not None and not isinstance(reply.usage, Missing) else None
-        tokens = NOT_REPORTED
-        if usage is not None and reply is not None:
-            tokens = tokens_of(usage, reply.bag.get("timings"))
-        served = _text(reply.envelope.get("model")) if reply is not None else None
-        finish = finish_of(reply) if reply is not None else None
-        names, found = self._names(served, finish, closing.provider_request_id)
-        counts = merged(counts, found)
-        price = closing.pricing(tokens, served) if closing.pricing is not None else None
+        counts = merged(call.counts, said.counts, found)
+        price = closing.pricing(tokens, said.served) if closing.pricing is not None else None
         cost = float(price.cost) if price is not None and price.cost is not None else None
-        self._add_cost(cost, is_owed=usage is not None or closing.failure is None)
-        flags = _flags(closing, reply)
+        self._add_cost(cost, is_owed=said.usage is not None or closing.failure is None)
+        flags = _flags(closing)
+        reply = closing.reply
         return _replace(
             call.row,
-            served_model_name=names[0],
-            response_json=response,
+            served_model_name=said.served,
+            response_json=said.response,
             prompt_tokens=tokens.prompt_tokens,
             completion_tokens=tokens.completion_tokens,
             total_tokens=tokens.total_tokens,
             reasoning_tokens=tokens.reasoning_tokens,
             cache_read_tokens=tokens.cache_read_tokens,
             cache_write_tokens=tokens.cache_write_tokens,
-            usage_json=self._cleaner.said(usage).value if usage is not None else None,
+            usage_json=said.usage,
             cost_estimate=cost,
             price_source=price.source if price is not None else None,
             price_version=price.version if price is not None else None,
             latency_ms=_rounded(closing.latency_ms),
             time_to_first_token_ms=_rounded(closing.time_to_first_token_ms),
-            finish_reason=names[1],
+            finish_reason=said.finish,
             stream_state=closing.stream_state,
             status_code=closing.status_code,
             upstream_status=closing.upstream_status,
-            provider_request_id=names[2],
+            provider_request_id=said.request_id,
             error_code=closing.failure.code if closing.failure is not None else None,
             error_json=error,
             flags_json=reader.write_text(flags) if flags else None,
@@ -338,6 +344,29 @@ class TurnRecorder:
             redactions_json=_counts_json(counts),
             revision=call.row.revision + 1,
         )
+
+    def _said(self, closing: CallClosing) -> _Said:
+        """What the provider said, as it may rest."""
+        reply, request_id = closing.reply, closing.provider_request_id
+        found: Counts = NONE_FOUND
+        if request_id is not None:
+            request_id, found = self._cleaner.text(request_id)
+        if reply is None or not (reply.choices or reply.envelope or reply.bag):
+            return _Said(request_id=request_id, counts=found)
+        self._state.tool_calls += tool_calls_in(reply)
+        response, in_response = self._cleaner.said(answer_tree(reply))
+        served, finish, usage = _text(reply.envelope.get("model")), finish_of(reply), None
+        tokens = NOT_REPORTED
+        if not isinstance(reply.usage, Missing) and reply.usage is not None:
+            tokens = tokens_of(reply.usage, reply.bag.get("timings"))
+            usage = reader.write_text(reply.usage)
+        # These stand in the response too: they are clean where it is.
+        if in_response:
+            served = None if served is None else self._cleaner.text(served).value
+            finish = None if finish is None else self._cleaner.text(finish).value
+            usage = None if usage is None else self._cleaner.said(reply.usage).value
+        counts = merged(found, in_response)
+        return _Said(response, usage, tokens, served, finish, request_id, counts)
 
     def _failure_columns(
         self, closing: CallClosing, opening: CallOpening
@@ -360,16 +389,6 @@ class TurnRecorder:
             return error, None, counts
         paths, found = self._cleaner.said(drift)
         return error, paths, merged(counts, found)
-
-    def _names(self, *names: str | None) -> tuple[tuple[str | None, ...], Counts]:
-        """Short texts that a provider chose, as they may rest; one scan for all of them."""
-        if not self._cleaner.text("\n".join(name for name in names if name)).counts:
-            return names, NONE_FOUND
-        cleaned = [None if name is None else self._cleaner.text(name) for name in names]
-        return (
-            tuple(None if one is None else one.value for one in cleaned),
-            merged(*(one.counts for one in cleaned if one is not None)),
-        )
 
     def _add_cost(self, cost: float | None, *, is_owed: bool) -> None:
         """Add a call's cost to the turn's; one that is owed and unknown makes the sum unknown."""
@@ -428,9 +447,9 @@ def _without_reasoning(value: Any, said: list[str]) -> Any:
     return value
 
 
-def _flags(closing: CallClosing, reply: Reply | None) -> list[str]:
+def _flags(closing: CallClosing) -> list[str]:
     """Repairs and oddities, then what was done to request and answer as `note: …`."""
-    flags = list(reply.flags) if reply is not None else []
+    flags = list(closing.reply.flags) if closing.reply is not None else []
     if closing.is_client_gone and closing.stream_state in ("whole", "complete", "missing_done"):
         if "client_closed_early" not in flags:
             flags.append("client_closed_early")

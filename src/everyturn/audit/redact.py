@@ -48,6 +48,10 @@ DEPTH_MAX: Final = 5
 KNOWN_LENGTH_MIN: Final = 8
 """Known values shorter than this (`EMPTY`, `none`) are no secrets and would eat plain words."""
 
+FINDS_MAX: Final = 4096
+"""Secrets in one string; a string with more is removed whole (rule `too_many`)."""
+
+_TOO_MANY: Final = "too_many"
 _PASSES_MAX: Final = 8
 _LENGTH_MIN: Final = 8
 """No rule finds anything in fewer characters."""
@@ -109,7 +113,7 @@ class Redactor:
         )
         """One of these patterns matches every serialised text that is not clean."""
         self._scanner = Scanner(self.hints)
-        names = "|".join(sorted({finder.name for finder in self._finders} | {KEY_RULE}))
+        names = "|".join(sorted({finder.name for finder in self._finders} | {KEY_RULE, _TOO_MANY}))
         self._marker = Pattern(rf"(?:\[redacted:(?:{names}):[0-9a-f]{{8}}\]|{quoted(FAILED)})+")
 
     def redact_json(self, text: S) -> Redacted[S]:
@@ -188,14 +192,21 @@ class Redactor:
                 return found
         for _ in range(_PASSES_MAX):
             spans = self._spans(text, hits, is_opaque=is_opaque)
+            if spans is None:
+                return self._mark(_TOO_MANY, text, counts)
             if not spans:
                 return text
             text = self._replace(text, spans, counts)
             hits = self._scanner.scan(encode(text))
         raise ScanFailed
 
-    def _spans(self, text: str, hits: list[int], *, is_opaque: bool) -> list[tuple[int, int, str]]:
-        """Spans in bytes that have to go, in order and apart, each with its rule."""
+    def _spans(
+        self, text: str, hits: list[int], *, is_opaque: bool
+    ) -> list[tuple[int, int, str]] | None:
+        """Spans in bytes that have to go, in order and apart, each with its rule.
+
+        None when there are more than `FINDS_MAX`.
+        """
         raw = encode(text)
         # Names of rules and tags read like assignments; a whole marker holds no secret.
         markers = self._marker.spans(raw) if b"[redacted:" in raw else []
@@ -210,6 +221,8 @@ class Redactor:
                 at = bisect_right(markers, (start, len(raw))) - 1
                 if at < 0 or end > markers[at][1]:
                     found.append((start, -end, hit))
+                    if len(found) > FINDS_MAX:
+                        return None
         spans: list[tuple[int, int, str]] = []
         for start, negative_end, hit in sorted(found):
             end, name = -negative_end, self._finders[hit].name
