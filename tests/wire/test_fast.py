@@ -17,7 +17,7 @@ from everyturn.wire.limits import Limits
 from everyturn.wire.preset import Carrier, Target
 from everyturn.wire.reply import Fold
 from everyturn.wire.stream import ReplyStream
-from tests.support.chat_replies import a_chunk, a_frame, a_target
+from tests.support.chat_replies import a_chunk, a_frame, a_target, read_stream
 
 RC: Carrier = "reasoning_content"
 
@@ -327,6 +327,17 @@ def test_texts_that_are_odd(text: bytes) -> None:
         outcomes.append((events, stream.take(), stream.ledger, stream.reply()))
 
     assert outcomes[0] == outcomes[1]
+
+
+def test_a_text_that_never_ends() -> None:
+    """A frame that begins and ends like its template but has no text in between is broken JSON."""
+    seen = read_stream(
+        a_target(),
+        b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n',
+        b'data: {"choices":[{"delta":{"content":"}}]}\n\n',
+    )
+
+    assert isinstance(seen.failure, TranslationError)
 
 
 def test_frames_that_are_never_alike_are_learned_ever_more_seldom() -> None:

@@ -86,18 +86,16 @@ class Templates:
             middle = raw[len(template.prefix) : end]
             try:
                 text = _STRING.decode(b'"' + middle + b'"')
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except msgspec.DecodeError:
                 # Not one plain JSON string (or a lone surrogate): the strict reader answers it.
                 return None
             return self._say(template, raw, middle, text)
         return None
 
-    def _say(self, template: _Template, raw: bytes, middle: bytes, text: str) -> Hit | None:
+    def _say(self, template: _Template, raw: bytes, middle: bytes, text: str) -> Hit:
         choice = self._decoder.choice(template.choice)
         events = list(template.before)
         if template.is_reasoning:
-            if choice.mirror.is_shared:
-                return None
             choice.say_reasoning(text, template.carrier, events)
             if text:
                 choice.mirror.parts.append(text)
@@ -118,13 +116,14 @@ class Templates:
     def learn(self, frame: Frame, data: bytes, decoded: Decoded) -> None:
         """Keep a frame that the strict reader read as a template, if it can be one.
 
-        A frame that cannot be one may change what the known templates rest on: they are dropped.
+        Any other frame may change what the known templates rest on (a mirror that appears): they
+        are dropped.
         """
         self._last = None
         place = _only_text(decoded.events)
-        if place is not None and not self._is_worth_it():
-            return
-        template = None if place is None else self._template(frame, data, decoded, place)
+        template = None
+        if place is not None and self._is_worth_it():
+            template = self._template(frame, data, decoded, place)
         if template is None:
             self._known.clear()
             return

@@ -205,13 +205,13 @@ class MessageReader:
         self._result.is_changed = True
         *before, last = groups_of(segments, is_whole=self._is_whole)
         for group in before:
-            seen = {
-                key: text
-                for key, text in group.items()
-                if key != ALIAS or self._is_reasoning_shown(text)
-            }
-            if seen:
-                self._result.before.append(seen)
+            self._result.before.append(
+                {
+                    key: text
+                    for key, text in group.items()
+                    if key != ALIAS or self._is_reasoning_shown(text)
+                }
+            )
         if ALIAS in last:
             self._show_reasoning(last[ALIAS])
         if "content" in last or not segments or self._is_whole:
