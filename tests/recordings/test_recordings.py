@@ -13,7 +13,6 @@ from everyturn.presets.load import load_preset
 from everyturn.wire.preset import Preset
 from tests.support.comparing import (
     DONE,
-    Mapping,
     call_indexes,
     data_events,
     differences,
@@ -23,6 +22,7 @@ from tests.support.comparing import (
     write_json,
 )
 from tests.support.gateway import Running, running_gateway
+from tests.support.mapping import Mapping
 from tests.support.recorded import Recording, read_recordings, sent_request
 
 SEED = 20261107

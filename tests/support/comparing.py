@@ -1,9 +1,8 @@
-"""What a client must see of a provider's answer, said once more and independently of the gateway.
+"""Answers taken apart and compared, value by value, independently of the gateway's own readers.
 
-The documented mapping and nothing else: reasoning carriers become `reasoning_content`, thinking
-items of a content list and tags in content likewise, calls without a good index get one. All other
-values stand as the provider sent them. Two streams are compared by their ledgers: every value of
-every key in order, text and arguments joined, so that it does not matter where a delta was cut.
+JSON keeps the text of its numbers. Two streams are compared by their ledgers: every value of every
+key in order, text and arguments joined, so that it does not matter where a delta was cut. A stream
+is also folded, as clients do it.
 """
 
 from __future__ import annotations
@@ -13,11 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from everyturn.wire.preset import Preset
-
 DONE: Final = "[DONE]"
 ALIAS: Final = "reasoning_content"
-TEXT_CARRIERS: Final = ("reasoning_content", "reasoning", "thinking")
 JOINED: Final = ("content", "refusal", ALIAS)
 USAGE_FRAME_KEYS: Final = {
     *("id", "object", "created", "model", "service_tier", "system_fingerprint", "obfuscation"),
@@ -91,175 +87,12 @@ def is_usage_frame(event: Tree) -> bool:
     return event.get("choices") == [] and "usage" in event and set(event) <= USAGE_FRAME_KEYS
 
 
-# ------------------------------------------------------------------------------- mapping
-
-
-class Mapping:
-    """The provider's answer as a client must see it, frame by frame or as a body.
-
-    read, tags, tag: what the preset (or the operator) says about reasoning. One for each answer,
-    since mirrors and tags go over frames.
-    """
-
-    def __init__(self, preset: Preset, *, tags: str | None = None) -> None:
-        self._read = preset.read
-        self._tags = tags or preset.tags
-        self._tag = preset.tag
-        self._carriers = [name for name in preset.read if name in TEXT_CARRIERS]
-        self._said: dict[int, dict[str, str]] = {}
-        self._spoken: dict[int, str] = {}
-
-    def body(self, tree: Tree) -> Tree:
-        """A whole answer."""
-        beside = self._beside(tree)
-        shown = dict(tree)
-        shown["choices"] = []
-        for position, choice in enumerate(tree["choices"]):
-            index = _index(choice, position)
-            message = {**choice["message"], **beside}
-            told = self._joined(self._message(index, message, is_whole=True), message)
-            shown["choices"].append({**choice, "message": told})
-        return {key: value for key, value in shown.items() if key != ALIAS or not beside}
-
-    def frame(self, tree: Tree) -> list[Tree]:
-        """One frame of a stream; several where it holds more than one delta can say in order."""
-        beside = self._beside(tree)
-        frames = [{key: value for key, value in tree.items() if key != ALIAS or not beside}]
-        if not tree.get("choices"):
-            return frames
-        frames[0]["choices"] = []
-        for position, choice in enumerate(tree["choices"]):
-            if not isinstance(choice.get("delta"), dict):
-                frames[0]["choices"].append(choice)
-                continue
-            index = _index(choice, position)
-            deltas = self._message(index, {**choice["delta"], **beside}, is_whole=False)
-            frames[0]["choices"].append({**choice, "delta": deltas[0]})
-            # Only the order of deltas counts here: what stands around them is said once.
-            frames += [{"choices": [{"index": index, "delta": more}]} for more in deltas[1:]]
-        return frames
-
-    def _beside(self, tree: Tree) -> Tree:
-        """Reasoning at the top of a body, where the preset reads it there."""
-        has_it = "body.reasoning_content" in self._read and ALIAS in tree
-        return {ALIAS: tree[ALIAS]} if has_it else {}
-
-    def _message(self, index: int, message: Tree, *, is_whole: bool) -> list[Tree]:
-        """A message or delta in the client's form: one or more deltas in their order.
-
-        Tags are taken apart in whole messages only: in a stream they lie across deltas.
-        """
-        present = [name for name in self._carriers if name in message]
-        kept = {key: value for key, value in message.items() if key not in present}
-        if present or self._has_details(kept):
-            kept.update(self._reasoning(index, message, present))
-        content = message.get("content")
-        if isinstance(content, list) and "content_list" in self._read:
-            return self._content_list(kept, content)
-        if isinstance(content, str) and self._tags != "off" and is_whole:
-            return [self._tagged(kept, content, message)]
-        return [kept]
-
-    def _has_details(self, message: Tree) -> bool:
-        return "reasoning_details" in self._read and bool(message.get("reasoning_details"))
-
-    def _reasoning(self, index: int, message: Tree, present: list[str]) -> Tree:
-        """The one alias: what the carriers say beyond what any of them has said before."""
-        said = self._said.setdefault(index, {})
-        new, is_text = "", False
-        for name in present:
-            if isinstance(message[name], str):
-                is_text = True
-                said[name] = said.get(name, "") + message[name]
-        if not is_text and self._has_details(message):
-            text = _detail_text(message["reasoning_details"])
-            said["details"] = said.get("details", "") + text
-            is_text = bool(text)
-        spoken = self._spoken.get(index, "")
-        for text in said.values():
-            if len(text) > len(spoken + new):
-                new = text[len(spoken) :]
-        self._spoken[index] = spoken + new
-        if is_text:
-            return {ALIAS: new}
-        return {ALIAS: None} if present else {}
-
-    def _content_list(self, kept: Tree, items: list[Any]) -> list[Tree]:
-        """A content list of thinking and text: the text as string, what stood beside it as details;
-        with other items in it, content stays a list without the thinking."""
-        deltas: list[Tree] = [{}]
-        others: list[Any] = []
-        details: list[Any] = []
-        for item in items:
-            if item.get("type") != "thinking":
-                others.append(item)
-                if set(item) == {"type", "text"}:
-                    deltas[-1]["content"] = deltas[-1].get("content", "") + item["text"]
-                continue
-            inner = item["thinking"]
-            parts = [{"type": "text", "text": inner}] if isinstance(inner, str) else inner
-            text = "".join(part["text"] for part in parts if set(part) == {"type", "text"})
-            rest = [part for part in parts if set(part) != {"type", "text"}]
-            beside = {key: value for key, value in item.items() if key != "thinking"}
-            if rest or len(beside) > 1:
-                details.append({**beside, "thinking": rest} if rest else beside)
-            if "content" in deltas[-1]:
-                deltas.append({})
-            deltas[-1][ALIAS] = deltas[-1].get(ALIAS, "") + text
-        if any(set(item) != {"type", "text"} for item in others):
-            deltas = [{"content": others}]
-            thought = [item for item in items if item.get("type") == "thinking"]
-            if thought:
-                deltas[0][ALIAS] = "".join(_thinking_text(item) for item in thought)
-        rest_of = {key: value for key, value in kept.items() if key != "content"}
-        if details:
-            rest_of["reasoning_details"] = details
-        return [{**rest_of, **deltas[0]}, *deltas[1:]]
-
-    def _tagged(self, kept: Tree, content: str, message: Tree) -> Tree:
-        """Text with tags around its reasoning."""
-        opening, closing = map(re.escape, self._tag)
-        if self._tags == "marked":
-            marks = (message.get("extra_content") or {}).get("google") or {}
-            opening = f"^{opening}" if marks.get("thought") else "(?!)"
-        pattern = re.compile(f"{opening}(.*?)(?:{closing}|$)", re.DOTALL)
-        thoughts = pattern.findall(content)
-        if not thoughts:
-            return kept
-        return {**kept, "content": pattern.sub("", content), ALIAS: "".join(thoughts)}
-
-    def _joined(self, deltas: list[Tree], message: Tree) -> Tree:
-        """The deltas of a whole message as one message."""
-        first, *more = deltas
-        for delta in more:
-            for key, value in delta.items():
-                first[key] = first.get(key, "") + value
-        if isinstance(message.get("content"), list):
-            first.setdefault("content", "")
-        return first
-
-
-def _index(choice: Tree, position: int) -> Any:
-    return choice.get("index", Number(position))
-
-
-def _thinking_text(item: Tree) -> str:
-    inner = item["thinking"]
-    if isinstance(inner, str):
-        return inner
-    return "".join(part["text"] for part in inner if set(part) == {"type", "text"})
-
-
-def _detail_text(details: list[Tree]) -> str:
-    return "".join(
-        item[key]
-        for item in details
-        for key in ("text", "summary")
-        if isinstance(item.get(key), str)
-    )
-
-
 # ------------------------------------------------------------------------------- ledgers
+
+
+def index_of(choice: Tree, position: int) -> Any:
+    """The index of a choice; its place where the provider gave none."""
+    return choice.get("index", Number(position))
 
 
 def ledger(frames: list[Tree]) -> Ledger:
@@ -278,7 +111,7 @@ def ledger(frames: list[Tree]) -> Ledger:
         if choices == [] or choices is None:
             _list(found, "choices", choices if "choices" in frame else "absent", is_run=True)
         for position, choice in enumerate(choices or []):
-            index = _index(choice, position)
+            index = index_of(choice, position)
             for key, value in choice.items():
                 if key != "delta" or not isinstance(value, dict):
                     _list(found, f"{index}.{key}", value, is_run=True)
@@ -299,7 +132,7 @@ def _deltas(found: Ledger, index: Any, delta: Tree, calls: _Calls) -> None:
         elif key in JOINED and (value is None or isinstance(value, str)):
             _join(found.setdefault(place, []), value)
             if value and key != "refusal":
-                _order(found.setdefault(f"{index}.order", []), key, value)
+                add_order(found.setdefault(f"{index}.order", []), key, value)
         elif key == "content":
             for item in value:
                 _list(found, place, item)
@@ -321,7 +154,8 @@ def _join(runs: list[Any], value: str | None) -> None:
         runs.append(value)
 
 
-def _order(order: list[list[str]], kind: str, text: str) -> None:
+def add_order(order: list[list[str]], kind: str, text: str) -> None:
+    """Add text to the sequence of reasoning and text; neighbours of one kind are one."""
     if order and order[-1][0] == kind:
         order[-1][1] += text
     else:
@@ -398,8 +232,67 @@ def call_indexes(frames: list[Tree]) -> dict[Any, list[Any]]:
     for frame in frames:
         for position, choice in enumerate(frame.get("choices") or []):
             for fragment in (choice.get("delta") or {}).get("tool_calls") or []:
-                found.setdefault(_index(choice, position), []).append(fragment.get("index"))
+                found.setdefault(index_of(choice, position), []).append(fragment.get("index"))
     return found
+
+
+# ------------------------------------------------------------------------------- folding
+
+
+def fold(frames: list[Tree]) -> Tree:
+    """A stream put together as clients do it: texts joined, calls by index, lists extended."""
+    body: Tree = {}
+    choices: dict[Any, Tree] = {}
+    for frame in frames:
+        for key, value in frame.items():
+            if key != "choices" and (value is not None or key not in body):
+                body[key] = value
+        for position, choice in enumerate(frame.get("choices") or []):
+            index = index_of(choice, position)
+            kept = choices.setdefault(index, {"index": index, "message": {}})
+            for key, value in choice.items():
+                if key == "delta":
+                    _add(kept["message"], value)
+                elif key == "logprobs" and isinstance(value, dict):
+                    if not isinstance(kept.get(key), dict):
+                        kept[key] = {}
+                    _add(kept[key], value)
+                elif value is not None or key not in kept:
+                    kept[key] = value
+    return {**body, "choices": [choices[index] for index in sorted(choices)]}
+
+
+def _add(kept: Tree, delta: Tree) -> None:
+    """Add a delta to what there is of a message, a call or a function."""
+    for key, value in delta.items():
+        old = kept.get(key)
+        if value is None:
+            kept.setdefault(key, None)
+        elif key == "tool_calls":
+            kept[key] = old or []
+            for fragment in value:
+                _add_call(kept[key], fragment)
+        elif old is None:
+            kept[key] = {} if isinstance(value, dict) else value
+            if isinstance(value, dict):
+                _add(kept[key], value)
+        elif isinstance(value, Number) or key in ("role", "id", "type", "name", "format"):
+            kept[key] = value if value else old
+        elif isinstance(value, str | list) and isinstance(old, type(value)):
+            kept[key] = old + value
+        elif isinstance(value, dict) and isinstance(old, dict):
+            _add(old, value)
+        else:
+            kept[key] = value
+
+
+def _add_call(calls: list[Any], fragment: Tree) -> None:
+    for call in calls:
+        if call["index"] == fragment["index"]:
+            _add(call, fragment)
+            return
+    calls.append({})
+    _add(calls[-1], fragment)
 
 
 # ------------------------------------------------------------------------------- comparing
