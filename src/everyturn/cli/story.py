@@ -1,0 +1,207 @@
+"""A turn told in order, for a person: what was asked, what was tried, what came back, how it ended.
+
+Pure: from what the reader found to lines of `(indent, label, text)`. Texts of people and models are
+made safe for a terminal here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from everyturn.cli.terminal import safe
+from everyturn.wire.reader import write_text
+
+TEXT_CHARS_MAX: Final = 4_000
+"""Of one text; `--json` has all of it."""
+
+
+class Line(NamedTuple):
+    """One line of the story. label: what it is; text: what it says; is_head: a heading."""
+
+    label: str
+    text: str
+    is_head: bool = False
+
+
+def story(found: dict[str, Any]) -> Iterator[Line]:
+    """The lines of a turn, as `store.document.document` gives it."""
+    turn = found["turn"]
+    if turn is not None:
+        yield from _opening(turn)
+    for event in found["access_events"]:
+        yield from _access(event)
+    for number, call in enumerate(found["model_calls"], start=1):
+        yield from _call(call, number, of=len(found["model_calls"]))
+    if turn is not None:
+        yield from _ending(turn)
+
+
+def _opening(turn: dict[str, Any]) -> Iterator[Line]:
+    yield Line(f"turn {turn['turn_id']}", "", is_head=True)
+    yield Line("opened", str(turn["timestamp"]))
+    for key in ("project_id", "chat_id", "plugin", "principal", "service", "environment"):
+        if turn[key] is not None:
+            yield Line(key.removesuffix("_id"), safe(str(turn[key])))
+    yield Line("trace", f"{turn['trace_id']}  request {safe(str(turn['request_id']))}")
+    yield from _text("asked", turn["user_text"])
+
+
+def _access(event: dict[str, Any]) -> Iterator[Line]:
+    size = f"{event['request_size_bytes']} bytes in, {event['response_size_bytes']} out"
+    status = event["status_code"] if event["status_code"] is not None else "no answer"
+    took = _ms(event["duration_ms"])
+    yield Line(
+        "request",
+        f"{event['method']} {event['path_template']} → {status}, {took}, {size}, "
+        f"client {event['client_type']}",
+    )
+
+
+def _call(call: dict[str, Any], number: int, *, of: int) -> Iterator[Line]:
+    served = call["served_model_name"]
+    name = safe(str(call["requested_model"]))
+    head = f"call {number} of {of}: {name}"
+    if served not in (None, call["requested_model"]):
+        head += f", served as {safe(str(served))}"
+    yield Line(head, "", is_head=True)
+    yield Line("sent", f"{call['timestamp']}  attempt {call['attempt']}  {call['model_call_id']}")
+    how = "streamed" if call["stream"] else "whole"
+    yield Line("to", f"{safe(str(call['base_url']))}  preset {call['provider_id']}, {how}")
+    yield from _messages(call["prompt_messages_json"])
+    tools = call["tools_json"]
+    if isinstance(tools, list) and tools:
+        yield Line("tools", ", ".join(safe(_tool_name(tool)) for tool in tools))
+    if call["parameters_json"]:
+        yield from _text("parameters", write_text(call["parameters_json"]))
+    yield from _timing(call)
+    yield from _response(call)
+    yield from _usage(call)
+    if call["error_code"] is not None:
+        yield Line("error", str(call["error_code"]))
+        yield from _text("said", write_text(call["error_json"]) if call["error_json"] else None)
+    if call["drift_json"]:
+        yield from _text("drift", write_text(call["drift_json"]))
+    for flag in call["flags_json"] or ():
+        yield Line("flag", safe(str(flag)))
+    yield from _redactions(call)
+
+
+def _messages(messages: Any) -> Iterator[Line]:
+    if not isinstance(messages, list):
+        return
+    yield Line("messages", str(len(messages)))
+    for message in messages:
+        role = safe(str(message.get("role"))) if isinstance(message, dict) else "?"
+        rest = {key: value for key, value in message.items() if key not in ("role", "content")}
+        content = message.get("content")
+        text = content if isinstance(content, str) else write_text(content)
+        yield from _text(f"  {role}", text if content is not None else "")
+        if rest:
+            yield from _text("", write_text(rest))
+
+
+def _timing(call: dict[str, Any]) -> Iterator[Line]:
+    first = call["time_to_first_token_ms"]
+    told = f"first token after {_ms(first)}, " if first is not None else ""
+    yield Line("took", f"{told}all after {_ms(call['latency_ms'])}")
+    status = call["upstream_status"] if call["upstream_status"] is not None else "none"
+    state = call["stream_state"] or "open"
+    yield Line("answer", f"provider's status {status}, {state}, finish {call['finish_reason']}")
+    if call["provider_request_id"] is not None:
+        yield Line("provider's id", safe(str(call["provider_request_id"])))
+
+
+def _response(call: dict[str, Any]) -> Iterator[Line]:
+    response = call["response_json"]
+    if not isinstance(response, dict):
+        return
+    if call["reasoning_chars"]:
+        carrier = call["reasoning_carrier"]
+        yield Line("reasoning", f"{call['reasoning_chars']} characters in {carrier}; not stored")
+    for choice in response.get("choices") or ():
+        message = choice.get("message") or {}
+        mark = f" {choice.get('index')}" if len(response["choices"]) > 1 else ""
+        content = message.get("content")
+        if content is not None:
+            text = content if isinstance(content, str) else write_text(content)
+            yield from _text(f"content{mark}", text)
+        if message.get("refusal"):
+            yield from _text(f"refusal{mark}", message["refusal"])
+        for tool_call in message.get("tool_calls") or ():
+            function = tool_call.get("function") or {}
+            told = f"{function.get('name')}({function.get('arguments')})  {tool_call.get('id')}"
+            yield from _text(f"tool call{mark}", told)
+
+
+def _usage(call: dict[str, Any]) -> Iterator[Line]:
+    if call["usage_json"] is None:
+        yield Line("usage", "not reported")
+        return
+    parts = [f"{_count(call['prompt_tokens'])} in, {_count(call['completion_tokens'])} out"]
+    for key, label in (
+        ("reasoning_tokens", "reasoning"),
+        ("cache_read_tokens", "read from cache"),
+        ("cache_write_tokens", "written to cache"),
+    ):
+        if call[key] is not None:
+            parts.append(f"{call[key]} {label}")
+    yield Line("usage", ", ".join(parts))
+    cost = call["cost_estimate"]
+    source = f" ({call['price_source']} {call['price_version']})" if call["price_source"] else ""
+    yield Line("cost", f"{_dollars(cost)}{source}")
+
+
+def _ending(turn: dict[str, Any]) -> Iterator[Line]:
+    yield Line("end", "", is_head=True)
+    if turn["outcome"] is None:
+        yield Line("outcome", "open: the turn has not ended")
+        return
+    kind = "" if turn["failure_type"] == "none" else f", {turn['failure_type']}"
+    code = "" if turn["error_code"] is None else f", {turn['error_code']}"
+    yield Line("outcome", f"{turn['outcome']}{kind}{code}")
+    calls = (
+        f"{turn['model_call_count']} model calls, {turn['tool_call_count']} tool calls asked for"
+    )
+    yield Line(
+        "in all", f"{_ms(turn['duration_ms'])}, {calls}, cost {_dollars(turn['cost_estimate'])}"
+    )
+    yield from _redactions(turn)
+
+
+def _redactions(row: dict[str, Any]) -> Iterator[Line]:
+    counts = row["redactions_json"]
+    if counts:
+        told = ", ".join(f"{safe(rule)} {count}" for rule, count in counts.items())
+        yield Line("redacted", told)
+
+
+def _text(label: str, text: str | None) -> Iterator[Line]:
+    """A text over as many lines as it has, the first with its label."""
+    if text is None:
+        return
+    shown = safe(text)
+    if len(shown) > TEXT_CHARS_MAX:
+        left = len(shown) - TEXT_CHARS_MAX
+        shown = f"{shown[:TEXT_CHARS_MAX]}… and {left} more characters; `--json` has them"
+    for number, line in enumerate(shown.split("\n")):
+        yield Line(label if number == 0 else "", line)
+
+
+def _tool_name(tool: Any) -> str:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return str(function.get("name")) if isinstance(function, dict) else write_text(tool)
+
+
+def _ms(value: float | None) -> str:
+    if value is None:
+        return "unknown time"
+    return f"{value:.0f} ms" if value >= 10 else f"{value:.1f} ms"
+
+
+def _count(value: int | None) -> str:
+    return "not reported" if value is None else str(value)
+
+
+def _dollars(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.6f} USD"

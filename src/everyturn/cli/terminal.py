@@ -1,0 +1,35 @@
+"""What a terminal may be shown: text that a model wrote must not move a cursor or hide a word."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+_BIDI: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_UNSAFE: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff{_BIDI}]")
+
+
+def safe(text: str) -> str:
+    """`text` with every control character visible as an escape; tabs and line feeds stay.
+
+    Escape sequences, carriage returns, backspaces, bidirectional controls, separators of lines and
+    lone surrogates could make a terminal show something else than what is recorded.
+    """
+    return _UNSAFE.sub(_shown, text)
+
+
+def safe_line(text: str, length_max: int) -> str:
+    """`safe`, on one line of at most `length_max` characters; a cut is marked with an ellipsis."""
+    line = " ".join(safe(text).split())
+    return line if len(line) <= length_max else line[: length_max - 1] + "…"
+
+
+def width(text: str) -> int:
+    """Columns that `text` takes on a terminal; East Asian wide characters take two."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _shown(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
