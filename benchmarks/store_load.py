@@ -104,7 +104,8 @@ class Conversation:
 
     def close_turn(self) -> Group:
         """The group that is committed before the last bytes of the answer leave."""
-        assert self._turn is not None and self._call is not None
+        assert self._turn is not None
+        assert self._call is not None
         turn, call, draw = self._turn, self._call, self._draw
         text = self._text()
         self._history.append({"role": "assistant", "content": text})

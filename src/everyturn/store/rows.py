@@ -209,7 +209,7 @@ def _is_quick(data: bytes) -> bool:
     return (
         len(data) <= text_columns.TEXT_BYTES_MAX
         and b"\\u0000" not in data
-        and _ESCAPE_BYTES not in data
+        and (data.isascii() or _ESCAPE_BYTES not in data)
     )
 
 
