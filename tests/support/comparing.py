@@ -21,6 +21,9 @@ USAGE_FRAME_KEYS: Final = {
 }
 """A frame with no other key and no choice says nothing but its usage."""
 
+SAID: Final = ("role", "id", "type", "name", "format", "channel")
+"""Strings that a delta says anew instead of going on with them."""
+
 Tree = dict[str, Any]
 Ledger = dict[str, Any]
 
@@ -276,8 +279,10 @@ def _add(kept: Tree, delta: Tree) -> None:
             kept[key] = {} if isinstance(value, dict) else value
             if isinstance(value, dict):
                 _add(kept[key], value)
-        elif isinstance(value, Number) or key in ("role", "id", "type", "name", "format"):
+        elif isinstance(value, Number) or key in SAID:
             kept[key] = value if value else old
+        elif key == "executed_tools":
+            kept[key] = value  # Said whole each time.
         elif isinstance(value, str | list) and isinstance(old, type(value)):
             kept[key] = old + value
         elif isinstance(value, dict) and isinstance(old, dict):

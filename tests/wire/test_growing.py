@@ -137,6 +137,15 @@ def test_a_list_that_came_whole_stays_as_it_is() -> None:
     assert grown(items) == items
 
 
+def test_calls_of_the_providers_own_tools_are_said_whole() -> None:
+    """What Groq ran itself is told twice, the second time with its outcome: that one stands."""
+    call = {"index": 0, "type": "search", "arguments": "{}"}
+    told = {**call, "output": "Sunny."}
+
+    assert grown([call], [told], key="executed_tools") == [told]
+    assert grown([call], [told]) == [{**told, "type": "search", "arguments": "{}{}"}]
+
+
 def test_a_pair_over_two_pieces_is_one_character() -> None:
     """B44: halves of a character from two pieces are joined; a lone half stays."""
     assert joined(["a\ud83c", "\udf55"]) == "a\N{SLICE OF PIZZA}"

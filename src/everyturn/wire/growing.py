@@ -42,6 +42,10 @@ ATOMIC: Final = frozenset(
 )
 """String members that are said, not streamed: a later value replaces the earlier one."""
 
+WHOLE: Final = frozenset({"executed_tools"})
+"""Lists that are said whole each time: a later one stands for all. Groq sends a call of its own
+tools when it begins, and again with its outcome (recordings of `groq/compound`, 2025-09)."""
+
 
 def grow(old: Any, new: Any, key: str = "") -> Any:
     """`old` with the delta `new` of the member `key`. Plain values given are never changed.
@@ -63,7 +67,7 @@ def grow(old: Any, new: Any, key: str = "") -> Any:
         for name, value in new.items():
             members[name] = grow(members.get(name, MISSING), value, name)
         return members
-    if isinstance(new, list) and isinstance(old, list | _Items):
+    if isinstance(new, list) and isinstance(old, list | _Items) and key not in WHOLE:
         items = old if isinstance(old, _Items) else _Items(old)
         for item in new:
             items.add(item)
