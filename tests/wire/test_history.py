@@ -150,6 +150,11 @@ def test_ignored_reasoning_is_removed_with_a_note(target: Target) -> None:
     assert history.notes == ("removed reasoning of 4 history messages",)
 
 
+def test_a_content_list_without_reasoning_stays_where_reasoning_is_removed() -> None:
+    """Only thinking items are taken out of a content list; an empty list stays one."""
+    assert back(IGNORED, content=[], reasoning_content="t") == {"content": []}
+
+
 def test_one_removed_message_is_counted_in_the_singular() -> None:
     """The note reads well for one message."""
     history = converted(IGNORED, {"content": "a", "reasoning_content": "t"})
@@ -316,6 +321,7 @@ def test_a_content_list_goes_as_it_came_where_it_is_read() -> None:
     target = a_target(read=("reasoning_content", "content_list"))
 
     assert back(target, content=[THOUGHT], reasoning_content="t") == {"content": [THOUGHT]}
+    assert back(target, content=[], reasoning="t") == {"content": [], "reasoning_content": "t"}
 
 
 def test_opaque_parts_are_never_touched() -> None:
