@@ -16,8 +16,15 @@ from typing import Any, Final, NamedTuple
 
 MARK: Final = "everyturn_reasoning"
 
-HINT: Final = r'(?i)"[a-z0-9_.]*(?:reasoning|think|thought)[a-z0-9_.]*\\*"'
-"""Matches the serialised text of every tree that `mark_tree` changes."""
+HINT: Final = (
+    r'(?i)(?:reasoning|think|thought)(?:[^"\\]|\\.)*"\s*:\s*["\[{]'
+    r'|"type"\s*:\s*"(?:reasoning|(?:redacted_)?thinking"|thought")'
+)
+"""Matches the serialised text of every tree that `mark_tree` changes.
+
+A name that speaks of reasoning counts with text or a structure behind it: nearly every usage object
+has a number of reasoning tokens, and numbers stay.
+"""
 
 TAGS: Final = (
     ("<think>", "</think>"),
