@@ -201,7 +201,10 @@ def test_json_in_json_is_opened_to_a_bound(redactor: Redactor) -> None:
     found = redactor.redact_json(text)
 
     assert "FAKE-deep" not in found.value
-    json.loads(found.value)
+    inner = found.value
+    for _ in range(DEPTH_MAX + 1):
+        inner = json.loads(inner)["x"]
+    assert inner.startswith("[redacted:key_name:")
     assert redactor.redact_json(found.value).value == found.value
 
 
