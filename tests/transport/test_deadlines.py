@@ -55,9 +55,12 @@ async def test_a_deadline_that_moved_earlier_is_announced() -> None:
     deadlines = Deadlines(loop)
     entry = Entry(deadlines, 60)
     deadlines.watch(entry.deadline)
+    first = deadlines._timer
     entry.deadline = loop.time() + 0.02
     deadlines.watch(entry.deadline)
 
+    assert first is not None
+    assert first.cancelled()
     await until(lambda: bool(entry.expired))
 
 

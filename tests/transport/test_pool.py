@@ -330,6 +330,39 @@ async def test_a_call_that_lost_its_connection_stays_ahead() -> None:
     third.cancel()
 
 
+async def test_waits_that_ended_are_forgotten() -> None:
+    """Neither a wait that ran out of time nor one that was cancelled stays in line."""
+    pool = await a_pool()
+    connection = a_connection(pool)
+    soon = asyncio.get_running_loop().time() + 0.02
+    late = [asyncio.ensure_future(pool.wait(soon, 20)) for _ in range(5)]
+    given_up = asyncio.ensure_future(pool.wait(later(), 1))
+    await asyncio.sleep(0)
+    assert len(pool._waits) == 6
+    given_up.cancel()
+    results = await asyncio.gather(*late, given_up, return_exceptions=True)
+
+    assert [type(result) for result in results] == [UpstreamTimeout] * 5 + [asyncio.CancelledError]
+    assert len(pool._waits) == 0
+    connection.drop()
+
+
+async def test_closing_waits_for_the_sockets() -> None:
+    """When `close` returns, each socket is closed, those at rest and those in use."""
+    transport = DirectTransport()
+    async with (
+        ScriptedUpstream(answering(answer())) as whole,
+        ScriptedUpstream(answering(chunked_head())) as streamed,
+    ):
+        await read_all(await transport.open(a_request(whole.url), limits()))
+        await transport.open(a_request(streamed.url), limits())
+        live = [connection for pool in transport._pools.values() for connection in pool._live]
+        assert len(live) == 2
+        await transport.close()
+
+        assert [connection._transport for connection in live] == [None, None]
+
+
 async def test_closing_ends_all_waits(narrow: DirectTransport) -> None:
     """Calls in line fail with a typed failure, and no new connection is made for them."""
     gate = Gate()
