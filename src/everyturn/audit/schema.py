@@ -238,6 +238,19 @@ def row_columns(log: Log) -> tuple[str, ...]:
     return (*own, *key, *nodes, *extra_columns(log), "older_digests")
 
 
+TURN_ROWS_BITS: Final = 20
+"""A row's key is its turn's key, shifted by so many bits, and a number within the turn: the rows
+of a turn stand together, and finding them takes no index."""
+
+
+def turn_range_sql(turn_key: str) -> str:
+    """SQL that is true for rows `r` whose keys are of a turn; `turn_key` is an SQL expression."""
+    return (
+        f"r.row_key >= ({turn_key}) << {TURN_ROWS_BITS}"
+        f" AND r.row_key < ({turn_key} + 1) << {TURN_ROWS_BITS}"
+    )
+
+
 def row_key(log: Log) -> str:
     """The integer primary key of a rows table."""
     return "turn_key" if log.is_turn else "row_key"
@@ -267,19 +280,9 @@ def _create(log: Log, number: int) -> list[str]:
     columns.append("older_digests BLOB")
     rows = log.rows
     statements = [f"CREATE TABLE {rows} ({', '.join(columns)})"]
-    if not log.is_turn:
-        statements.append(
-            f"CREATE INDEX {log.name}_by_turn ON {rows} (turn_key) WHERE turn_key IS NOT NULL"
-        )
     statements.extend(
         f"CREATE INDEX {log.name}_by_{name} ON {rows} ({name})" for name in log.indexed
     )
-    if log.open_column is not None:
-        # Holds what is open at this moment and nothing else: the start after a crash finds it.
-        statements.append(
-            f"CREATE INDEX {log.name}_open ON {rows} ({row_key(log)})"
-            f" WHERE {log.open_column} IS NULL"
-        )
     return statements
 
 

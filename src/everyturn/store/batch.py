@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import apsw
 
+from everyturn.audit import schema
 from everyturn.audit.records import (
     AccessEvent,
     ContentRef,
@@ -22,12 +23,18 @@ from everyturn.audit.records import (
     ModelCall,
     Record,
     TurnAudit,
+    is_open,
 )
+from everyturn.store.base import RecordRefused
 from everyturn.store.rows import CODECS, NOWHERE_ELSE, Elsewhere
 from everyturn.store.sharing import call_elsewhere, part_address, split_content, turn_elsewhere
-from everyturn.store.state import Memory, Stored, record_id
+from everyturn.store.state import Memory, RowsOf, Stored, record_id
 
 _COUNTS: Final = (64, 32, 16, 8, 4, 2, 1)
+
+
+SET_NUMBER_SQL: Final = "INSERT OR REPLACE INTO store_numbers VALUES (?, ?)"
+_KINDS_OF_A_TURN: Final = tuple(kind for kind, codec in CODECS.items() if not codec.log.is_turn)
 
 
 @cache
@@ -39,15 +46,15 @@ def _insert_sql(table: str, width: int, count: int) -> str:
 class Batch:
     """What one transaction will write, and what is to be remembered once it is committed."""
 
-    def __init__(self, db: apsw.Connection, memory: Memory, row_keys: dict[type[Record], int]):
+    def __init__(self, db: apsw.Connection, memory: Memory) -> None:
         self._db = db
         self._memory = memory
-        self.row_keys = dict(row_keys)
-        """The last row key of each log; the store takes these over after the commit."""
         self.new_turns: dict[str, int] = {}
         self.new_contents: dict[bytes, int] = {}
         self.new_nodes: dict[int, None] = {}
         self.rows: dict[str, Stored] = {}
+        self._last_rows: dict[RowsOf, int] = {}
+        self._open_from = memory.open_from
         self._turn_key_last = memory.turns.key_last
         self._content_key_last = memory.contents.key_last
         self._turn_id_rows: list[Any] = []
@@ -74,6 +81,8 @@ class Batch:
             self._turn_key_last += 1
             key = self.new_turns[turn_id] = self._turn_key_last
             self._turn_id_rows += (key, turn_id)
+            for kind in _KINDS_OF_A_TURN:
+                self._last_rows[kind, key] = (key << schema.TURN_ROWS_BITS) - 1
         return key
 
     def find_content(self, address: bytes) -> int | None:
@@ -104,10 +113,30 @@ class Batch:
         """Whether a prefix node is stored or staged; False says nothing."""
         return node in self.new_nodes or self._memory.knows_node(node)
 
-    def next_row_key(self, kind: type[Record]) -> int:
-        """A row key that no row of this log has."""
-        self.row_keys[kind] += 1
-        return self.row_keys[kind]
+    def next_row_key(self, kind: type[Record], turn_key: int | None) -> int:
+        """A key for a new row of a turn; rows of no turn stand with those of the last one."""
+        if turn_key is None:
+            turn_key = self._turn_key_last
+        rows = (kind, turn_key)
+        last = self._last_rows.get(rows)
+        if last is None:
+            last = self._memory.last_row(rows)
+        if last is None:
+            last = self._find_last_row(rows)
+        if last + 1 == (turn_key + 1) << schema.TURN_ROWS_BITS:
+            raise RecordRefused(f"A turn has too many rows of `{CODECS[kind].log.name}`.")
+        self._last_rows[rows] = last + 1
+        return last + 1
+
+    def _find_last_row(self, rows: RowsOf) -> int:
+        kind, turn_key = rows
+        first = turn_key << schema.TURN_ROWS_BITS
+        end = (turn_key + 1) << schema.TURN_ROWS_BITS
+        found = self._db.execute(
+            f"SELECT max(row_key) FROM {CODECS[kind].log.rows} WHERE row_key >= ? AND row_key < ?",
+            (first, end),
+        ).get
+        return first - 1 if found is None else int(found)
 
     # ------------------------------------------------------------- the quick way
 
@@ -131,7 +160,7 @@ class Batch:
                 self._stage_call(record, before)
             else:
                 turn_key = None if record.turn_id is None else self.turn_key(record.turn_id)
-                key = self.next_row_key(AccessEvent)
+                key = self.next_row_key(AccessEvent, turn_key)
                 self._stage(record, key, turn_key, NOWHERE_ELSE[AccessEvent], None)
         # After the calls, whose answers hold the text of the turn.
         for turn, before in turns:
@@ -188,9 +217,9 @@ class Batch:
         return True
 
     def _stage_call(self, record: ModelCall, before: Stored | None) -> None:
-        key = self.next_row_key(ModelCall) if before is None else before.key
-        elsewhere = call_elsewhere(record, self)
-        self._stage(record, key, self.turn_key(record.turn_id), elsewhere, before)
+        turn_key = self.turn_key(record.turn_id)
+        key = self.next_row_key(ModelCall, turn_key) if before is None else before.key
+        self._stage(record, key, turn_key, call_elsewhere(record, self), before)
 
     def _stage_turn(self, record: TurnAudit, before: Stored | None, group: Group) -> None:
         key = self.turn_key(record.turn_id)
@@ -229,17 +258,30 @@ class Batch:
             older=older,
         )
         (self._inserts if before is None else self._replaces)[kind].append(row)
-        self.remember(record, key, older, elsewhere)
+        self.remember(record, key, turn_key, older, elsewhere)
 
-    def remember(self, record: Record, key: int, older: bytes | None, elsewhere: Elsewhere) -> None:
+    def remember(
+        self,
+        record: Record,
+        key: int,
+        turn_key: int | None,
+        older: bytes | None,
+        elsewhere: Elsewhere,
+    ) -> None:
         """What to take up after the commit; access events get no later revision."""
         if not isinstance(record, AccessEvent):
-            self.rows[record_id(record)] = Stored(key, record, older, elsewhere)
+            assert turn_key is not None
+            self.rows[record_id(record)] = Stored(key, turn_key, record, older, elsewhere)
+            if turn_key < self._open_from and is_open(record):
+                self._open_from = turn_key
 
     # ------------------------------------------------------------------- writing
 
     def write(self) -> None:
         """Execute what is staged, in the open transaction."""
+        if self._open_from < self._memory.open_from:
+            # An old turn is open again: a start after a crash must look that far back.
+            self._db.execute(SET_NUMBER_SQL, ("open_from", self._open_from))
         self._insert_flat("turn_ids", 2, self._turn_id_rows)
         self._insert_flat("contents", 5, self._content_rows)
         self._insert_flat("prefix_nodes", 3, self._node_rows)
@@ -274,6 +316,9 @@ class Batch:
             memory.keep_node(node)
         for stored in self.rows.values():
             memory.keep_row(stored)
+        for rows, key in self._last_rows.items():
+            memory.keep_last_row(rows, key)
+        memory.open_from = self._open_from
 
 
 def _counts(total: int) -> list[int]:

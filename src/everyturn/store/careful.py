@@ -76,7 +76,7 @@ def _add_record(db: apsw.Connection, batch: Batch, record: Record) -> None:
     batch.write()
     found = _find_row(db, codec, record, turn_key)
     if found is None:
-        key = turn_key if codec.log.is_turn else batch.next_row_key(type(record))
+        key = turn_key if codec.log.is_turn else batch.next_row_key(type(record), turn_key)
         assert key is not None
         _write(db, batch, codec, record, key, turn_key, None)
         return
@@ -84,6 +84,10 @@ def _add_record(db: apsw.Connection, batch: Batch, record: Record) -> None:
     if record.revision > revision:
         before = _as_stored(db, _read(db, codec, key), key)
         older = (older or b"") + codec.digest(before)
+        if not codec.log.is_turn and before.turn_id != record.turn_id:
+            # Rows stand with their turn, and this one goes to another.
+            db.execute(f"DELETE FROM {codec.log.rows} WHERE row_key = ?", (key,))
+            key = batch.next_row_key(type(record), turn_key)
         _write(db, batch, codec, record, key, turn_key, older)
     elif record.revision < revision:
         _add_older(db, batch, codec, record, key, older)
@@ -169,7 +173,7 @@ def _write(
     row_key = None if codec.log.is_turn else key
     row = codec.encode_carefully(record, turn_key=turn_key, row_key=row_key, older=older)
     db.execute(codec.careful_replace_sql, row)
-    batch.remember(record, key, older, NOWHERE_ELSE[type(record)])
+    batch.remember(record, key, turn_key, older, NOWHERE_ELSE[type(record)])
 
 
 def _add_older(
@@ -194,7 +198,7 @@ def _add_older(
         remembered = batch.stored(record_id(record))
         if remembered is not None:
             batch.rows[record_id(record)] = Stored(
-                key, remembered.record, together, remembered.elsewhere
+                key, remembered.turn_key, remembered.record, together, remembered.elsewhere
             )
     elif known != mine:
         raise _conflict(record)

@@ -27,6 +27,7 @@ PREFIX_CHARS_MIN: Final = 6
 _BUSY_MS: Final = 2_000
 _HEX_PREFIX: Final = re.compile(r"[0-9a-f-]+")
 _HASH_DIGITS: Final = 15
+_CALLS_OF_R: Final = schema.turn_range_sql("r.turn_key").replace("r.row_key", "m.row_key")
 
 
 class AmbiguousTurnId(LookupError):
@@ -82,7 +83,7 @@ class Reader:
             values += [] if outcome == "open" else [outcome]
         if model is not None:
             where.append(
-                "EXISTS (SELECT 1 FROM model_calls_rows m WHERE m.turn_key = r.turn_key"
+                f"EXISTS (SELECT 1 FROM model_calls_rows m WHERE {_CALLS_OF_R}"
                 " AND ? IN (m.requested_model, m.model_registry_id, m.served_model_name))"
             )
             values.append(model)
@@ -117,8 +118,8 @@ class Reader:
             }
 
     def _of_turn(self, kind: type[Record], key: int) -> list[dict[str, Any]]:
-        order = " WHERE r.turn_key = ? ORDER BY r.timestamp, r.row_key"
-        return self._rows(kind, order, [key])
+        rows = f" WHERE {schema.turn_range_sql('?1')} AND r.turn_key = ?1"
+        return self._rows(kind, rows + " ORDER BY r.timestamp, r.row_key", [key])
 
     def _rows(self, kind: type[Record], rest: str, values: list[Any]) -> list[dict[str, Any]]:
         codec = CODECS[kind]
@@ -133,8 +134,8 @@ class Reader:
 
     def _models(self, key: int) -> list[str]:
         rows = self._fetch(
-            "SELECT DISTINCT requested_model FROM model_calls_rows"
-            " WHERE turn_key = ? AND requested_model IS NOT NULL",
+            "SELECT DISTINCT requested_model FROM model_calls_rows r"
+            f" WHERE {schema.turn_range_sql('?1')} AND requested_model IS NOT NULL",
             (key,),
         )
         return [str(name) for (name,) in rows]

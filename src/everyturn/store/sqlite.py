@@ -21,7 +21,7 @@ from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
 from everyturn.errors import GatewayInterrupted
 from everyturn.store import careful, erasure
 from everyturn.store.base import RecordRefused, StoreFailure, StoreRefused
-from everyturn.store.batch import Batch
+from everyturn.store.batch import SET_NUMBER_SQL, Batch
 from everyturn.store.folder import FolderLock, prepare
 from everyturn.store.keeper import LOG_PAGES_MAX, Keeper
 from everyturn.store.rows import CODECS
@@ -32,6 +32,7 @@ Durability = Literal["process", "disk"]
 
 PAGE_BYTES: Final = 4096
 _CACHE_KIB: Final = 16_000
+_MARK_SECONDS: Final = 1.0
 LOCK_WAIT_MS: Final = 2_000
 """How long a commit waits for a lock that a person's tool may hold."""
 
@@ -67,11 +68,11 @@ class SqliteStore:
         self.path = prepare(self.folder)
         self._lock = FolderLock(self.folder)
         self._is_closed = False
+        self._mark_due = 0.0
         try:
             self._db = _open(self.path, durability, lock_wait_ms)
             migrate(self._db, self.folder)
             self._memory = Memory(self._db)
-            self._row_keys = self._last_row_keys()
             self._keeper = Keeper(self.path, syncs=durability == "process")
             self._db.set_wal_hook(self._note_commit)
         except BaseException:
@@ -81,15 +82,6 @@ class SqliteStore:
     def _note_commit(self, _db: apsw.Connection, _name: str, pages: int) -> int:
         self._keeper.committed(pages)
         return apsw.SQLITE_OK
-
-    def _last_row_keys(self) -> dict[type[Record], int]:
-        return {
-            kind: _number(
-                self._db,
-                f"SELECT coalesce(max({schema.row_key(codec.log)}), 0) FROM {codec.log.rows}",
-            )
-            for kind, codec in CODECS.items()
-        }
 
     # ----------------------------------------------------------------- appending
 
@@ -105,7 +97,7 @@ class SqliteStore:
                 raise RecordRefused(f"A record cannot be stored: {_kind(fault)}.") from fault
 
     def _append(self, groups: Sequence[Group], *, is_careful: bool) -> None:
-        batch = Batch(self._db, self._memory, self._row_keys)
+        batch = Batch(self._db, self._memory)
         try:
             self._bring_keys(groups)
             self._db.execute("BEGIN IMMEDIATE")
@@ -125,7 +117,6 @@ class SqliteStore:
         except BaseException:
             self._roll_back()
             raise
-        self._row_keys = batch.row_keys
         batch.committed()
 
     def _bring_keys(self, groups: Sequence[Group]) -> None:
@@ -163,12 +154,24 @@ class SqliteStore:
         Raises StoreFailure.
         """
         try:
+            self._move_open_mark()
             if self._keeper.finish_due or self._keeper.pages > LOG_PAGES_MAX:
                 self._finish_checkpoint()
             more = self._memory.turns.merge_slice()
             return self._memory.contents.merge_slice() or more
         except apsw.Error as failure:
             raise StoreFailure(f"An index cannot be written: {_kind(failure)}.") from failure
+
+    def _move_open_mark(self) -> None:
+        """Note, once in a while, from which turn on a start after a crash has to look."""
+        now = time.monotonic()
+        if now < self._mark_due:
+            return
+        self._mark_due = now + _MARK_SECONDS
+        first_open = self._memory.first_open()
+        if first_open > self._memory.open_from:
+            self._set_number("open_from", first_open)
+            self._memory.open_from = first_open
 
     def _finish_checkpoint(self) -> None:
         self._keeper.finish_due = False
@@ -214,13 +217,18 @@ class SqliteStore:
             )
         for records in groups.values():
             self.append([Group(records=tuple(records))])
+        self._memory.find_open()
         self._set_number("interrupted_at", now)
         return len(turns)
 
     def _open_rows(self, kind: type[R]) -> list[R]:
         codec = CODECS[kind]
-        where = f"WHERE r.{codec.log.open_column} IS NULL"
-        rows = self._db.execute(f"{codec.select_sql} {where}")
+        start = self._memory.open_from
+        rows = self._db.execute(
+            f"{codec.select_sql} WHERE r.{codec.key_column} >= ?"
+            f" AND r.{codec.log.open_column} IS NULL",
+            (start if codec.log.is_turn else start << schema.TURN_ROWS_BITS,),
+        )
         return [cast(R, codec.decode(row)) for row in rows]
 
     def _turn_rows(self, turn_id: str) -> list[TurnAudit]:
@@ -233,11 +241,11 @@ class SqliteStore:
     def _call_count(self, turn_id: str) -> int:
         self._memory.turns.ask([turn_id])
         key = self._memory.turns.find(turn_id)
-        sql = "SELECT count(*) FROM model_calls_rows WHERE turn_key = ?"
+        sql = f"SELECT count(*) FROM model_calls_rows r WHERE {schema.turn_range_sql('?1')}"
         return _number(self._db, sql, key)
 
     def _set_number(self, name: str, value: int) -> None:
-        self._db.execute("INSERT OR REPLACE INTO store_numbers VALUES (?, ?)", (name, value))
+        self._db.execute(SET_NUMBER_SQL, (name, value))
 
     def erase(self, turn_ids: Sequence[str]) -> int:
         """Remove turns and all that belongs to them (see `base.Store`)."""
@@ -261,6 +269,12 @@ class SqliteStore:
         try:
             self._keeper.stop()
             self._roll_back()
+            self._mark_due = 0.0
+            self._move_open_mark()
+        except apsw.Error:
+            # The mark only saves work; the next start looks further back.
+            self._mark_due = 0.0
+        try:
             self._db.close()
         finally:
             self._lock.release()
