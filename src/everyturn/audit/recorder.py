@@ -398,15 +398,6 @@ class TurnRecorder:
             self._state.cost = None
 
 
-def response_log(call: ModelCall) -> dict[str, Any]:
-    """The fields of the log line `llm.response` that closes a call: ids and a count, no content."""
-    return {
-        "turn_id": call.turn_id,
-        "model_call_id": call.model_call_id,
-        "reasoning_chars": call.reasoning_chars,
-    }
-
-
 def _raw_messages(opening: CallOpening) -> list[bytes]:
     """The text of each message as sent, but for reasoning that stands as tags in its content."""
     messages = opening.sent.get("messages")
