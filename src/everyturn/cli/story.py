@@ -83,7 +83,9 @@ def _call(call: dict[str, Any], number: int, *, of: int) -> Iterator[Line]:
     if call["drift_json"]:
         yield from _text("drift", write_text(call["drift_json"]))
     for flag in call["flags_json"] or ():
-        yield Line("flag", safe(str(flag)))
+        told = str(flag)
+        label = "note" if told.startswith("note: ") else "flag"
+        yield Line(label, safe(told.removeprefix("note: ")))
     yield from _redactions(call)
 
 
