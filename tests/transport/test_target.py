@@ -133,6 +133,13 @@ def test_a_value_that_ends_a_line_is_refused_without_being_told(value: str) -> N
     assert "secret" not in repr(failure.value)
 
 
+@pytest.mark.parametrize("name", ["", "x y", "x:", "x\r\ny", "é", "x\x00", "(x)", "x\n"])
+def test_a_name_that_is_no_token_is_refused(name: str) -> None:
+    """Only the characters that HTTP allows in a name."""
+    with pytest.raises(InvalidValue):
+        header_line(name, "x")
+
+
 def test_an_ipv6_origin_is_bracketed_for_a_tunnel() -> None:
     """Host and port stay apart."""
     assert a_target("https://[::1]/").origin.authority == "[::1]:443"
