@@ -73,7 +73,7 @@ class CallOpening(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     requested_model: str
     """What the client asked for."""
     sent: dict[str, Any]
-    """The body as it is sent to the provider; not changed and not kept."""
+    """The body as it is sent to the provider; not changed, and held until the call closes."""
     stream: bool
     """Whether the provider is asked for a stream."""
     reasoning_tags: tuple[tuple[int, int], ...] = ()

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import re2  # type: ignore[import-untyped]
 
-MEMORY_BYTES_MAX: Final = 64 << 20
+MEMORY_BYTES_MAX: Final = 16 << 20
 """What the automaton of one set may use; when it is full its states are built anew."""
 
 Check = Callable[[str, str], bool]
