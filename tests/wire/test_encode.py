@@ -47,6 +47,8 @@ def test_the_request_is_not_changed() -> None:
     result = encode(request, target, api_key=None)
 
     assert request.body == a_body(stream=True, reasoning_effort="low")
+    encode(request, a_target(allow=("reasoning_effort",), stream="never"), api_key=None)
+    assert request.body == a_body(stream=True, reasoning_effort="low")
     assert result.sent == a_body(model="up", stream=False, think=1, extra=1)
 
 
@@ -208,6 +210,8 @@ def test_what_a_whole_request_says_of_streaming_stays() -> None:
     members = {"stream": None, "stream_options": ASKED}
 
     assert sent(EVIDENCED, **members) == a_body(**members)
+    assert sent(EVIDENCED) == a_body()
+    assert sent(REFUSED, **members) == a_body(**members)
 
 
 @pytest.mark.parametrize(
