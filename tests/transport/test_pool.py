@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -123,25 +122,21 @@ async def test_connections_are_made_only_when_none_is_at_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    "keep_alive, expiry_s, longest_s",
+    "keep_alive, expiry_s",
     [
-        ("", 0.1, 0.6),
-        ("keep-alive: timeout=1, max=100", 4.0, 0.9),
-        ("keep-alive: timeout=60", 0.1, 0.6),
+        ("", 0.1),
+        ("keep-alive: timeout=1, max=100", 4.0),
+        ("keep-alive: timeout=60", 0.1),
     ],
     ids=["ours", "the-providers", "ours-is-shorter"],
 )
-async def test_a_connection_rests_only_so_long(
-    keep_alive: str, expiry_s: float, longest_s: float
-) -> None:
+async def test_a_connection_rests_only_so_long(keep_alive: str, expiry_s: float) -> None:
     """The shorter of our own time and the provider's, less a margin, closes what is not used."""
     transport = DirectTransport(idle_expiry_s=expiry_s)
     headers = (keep_alive,) if keep_alive else ()
     async with ScriptedUpstream(answering(answer(headers=headers))) as upstream:
         await read_all(await transport.open(a_request(upstream.url), limits()))
-        started = time.monotonic()
-        await upstream.peers[0].gone(5)
-        assert time.monotonic() - started < longest_s
+        await upstream.peers[0].gone(3)
         await read_all(await transport.open(a_request(upstream.url), limits()))
         assert len(upstream.peers) == 2
         await transport.close()
