@@ -95,6 +95,35 @@ async def test_a_group_is_kept_when_append_returns(tmp_path: Path) -> None:
     again.close()
 
 
+async def test_groups_of_one_round_of_the_loop_are_one_batch() -> None:
+    """Tasks that append in the same round share a commit, however quick the thread is."""
+    store = ScriptedStore()
+    writer = GroupWriter(store)
+    writer.start()
+    groups = [a_group() for _ in range(20)]
+
+    await asyncio.gather(*(writer.append(group) for group in groups))
+    await asyncio.gather(*(writer.append(group) for group in groups[:3]))
+    await writer.close()
+
+    assert store.batches == [groups, groups[:3]]
+
+
+async def test_what_was_gathered_is_written_when_the_writer_closes() -> None:
+    """Groups that no round has handed over yet are not lost by closing."""
+    store = ScriptedStore()
+    writer = GroupWriter(store)
+    writer.start()
+    group = a_group()
+
+    appending = asyncio.create_task(writer.append(group))
+    await asyncio.sleep(0)
+    await writer.close()
+    await appending
+
+    assert store.batches == [[group]]
+
+
 async def test_what_is_queued_is_committed_together() -> None:
     """Groups that come while a commit runs form one batch, in their order."""
     store = ScriptedStore()

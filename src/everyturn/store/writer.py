@@ -75,6 +75,9 @@ class GroupWriter:
         self._queue_bytes_max = queue_bytes_max
         self._queue_wait_seconds = queue_wait_seconds
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._gathered: list[_Waiting] = []
+        self._is_busy = False
+        """Whether the thread has groups, or is about to get those that were gathered."""
         self._queued_bytes = 0
         self._space: deque[asyncio.Future[None]] = deque()
         self._is_closing = False
@@ -113,8 +116,21 @@ class GroupWriter:
         self._check_open()
         waiting = _Waiting(group, size, self._loop.create_future())
         self._queued_bytes += size
-        self._queue.put(waiting)
+        self._gathered.append(waiting)
+        if not self._is_busy:
+            self._is_busy = True
+            self._loop.call_soon(self._hand_over)
         await waiting.future
+
+    def _hand_over(self) -> None:
+        """Give the thread what the tasks brought by now; meanwhile the next batch gathers.
+
+        Once a round of the loop at most: a thread that woke for each group would take the
+        interpreter lock from the loop each time, and commit one group at a time.
+        """
+        for waiting in self._gathered:
+            self._queue.put(waiting)
+        self._gathered.clear()
 
     async def close(self) -> None:
         """Write what is queued, then close the store."""
@@ -122,6 +138,7 @@ class GroupWriter:
         if self._thread is None:
             self._store.close()
             return
+        self._hand_over()
         self._queue.put(None)
         await self._ended
         self._thread.join()
@@ -161,6 +178,10 @@ class GroupWriter:
                 waiting.future.set_result(None)
             else:
                 waiting.future.set_exception(waiting.failure)
+        if self._gathered:
+            self._loop.call_soon(self._hand_over)
+        else:
+            self._is_busy = False
         while self._space:
             turnstile = self._space.popleft()
             if not turnstile.done():
