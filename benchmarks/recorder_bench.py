@@ -2,8 +2,8 @@
 
     python -m benchmarks.recorder_bench
 
-Microseconds a turn, the fastest of many short runs. `new`: the question was never seen. `known`: the
-whole history was. `secret`: question and answer hold a key. Nothing is stored.
+Microseconds a turn, the fastest of many short runs. `new`: the question was never seen. `known`:
+the whole history was. `secret`: question and answer hold a key. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from everyturn.wire.stream import read_whole
 
 KEY = b"k" * 32
 TEXT = "Why does the quick brown fox jump over the lazy dog? Please explain it to me. " * 4
-SECRET = " my key is sk-test-FAKE1234FAKE1234"
+KEYED = " my key is sk-test-FAKE1234FAKE1234"
 TARGET = target_of(load_preset("deepseek"), name="deepseek-chat")
 RUNS = 300
 TURNS = 20
@@ -113,7 +113,7 @@ def microseconds(turn: Callable[[], None]) -> float:
 
 def main() -> None:
     """Print the figures."""
-    clean, secret = Desk(TEXT), Desk(TEXT + SECRET)
+    clean, secret = Desk(TEXT), Desk(TEXT + KEYED)
     print(f"new:    {microseconds(lambda: clean.turn(is_new=True)):6.1f} us a turn")
     print(f"known:  {microseconds(lambda: clean.turn(is_new=False)):6.1f} us a turn")
     print(f"secret: {microseconds(lambda: secret.turn(is_new=True)):6.1f} us a turn")
