@@ -131,10 +131,14 @@ class App:
     async def _alive(self, exchange: Exchange) -> None:
         await exchange.answer(200, b'{"status":"alive"}')
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether a new turn would be taken: not stopping, and the store can be written."""
+        return not self.chat.is_stopping and self._recording.is_healthy
+
     async def _ready(self, exchange: Exchange) -> None:
         is_stopping = self.chat.is_stopping
-        is_writable = self._recording.is_healthy
-        state = "stopping" if is_stopping else "ready" if is_writable else "store_unwritable"
+        state = "ready" if self.is_ready else "stopping" if is_stopping else "store_unwritable"
         body = {
             "status": state,
             "open_turns": self.chat.open_turns,

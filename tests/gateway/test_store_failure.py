@@ -1,0 +1,96 @@
+"""What happens to turns while the store cannot be written."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from everyturn.mock.script import Pause, Script
+from tests.gateway.test_answers import DONE, FINISH, chunk, frames
+from tests.gateway.test_lifecycle import until
+from tests.support.gateway import Running, gateway_and_mock
+
+SERVE = '[audit]\non_failure = "serve"'
+
+
+LOCKER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def locked(data: Path) -> Iterator[None]:
+    """Hold the store's write lock, as a tool that someone left open would.
+
+    In a process of its own: file locks do not keep out the process that holds them.
+    """
+    command = [sys.executable, "-c", LOCKER, str(data / "everyturn.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as locker:
+        assert locker.stdout is not None
+        assert locker.stdout.readline() == b"locked\n"
+        yield
+        locker.communicate(b"")
+
+
+async def ready(running: Running) -> httpx.Response:
+    """What `/readyz` says."""
+    root = str(running.client.base_url).removesuffix("/v1/")
+    return await running.client.get(f"{root}/readyz")
+
+
+async def test_no_call_is_made_without_a_record(tmp_path: Path) -> None:
+    """While rows cannot be written, requests get 503 and no provider is asked; then it recovers."""
+    async with gateway_and_mock(tmp_path / "data", upstream_model="plain") as (running, mock):
+        with locked(tmp_path / "data"):
+            refused = await running.chat("m")
+            unready = await ready(running)
+            asked = mock.stats().requests
+        await until(lambda: running.gateway.app.is_ready)
+        served = await running.chat("m")
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "audit_unavailable")
+    assert (unready.status_code, unready.json()["status"]) == (503, "store_unwritable")
+    assert asked == 0
+    assert served.status_code == 200
+
+
+async def test_an_answer_under_way_ends_with_an_error(tmp_path: Path) -> None:
+    """An answer whose record cannot be closed does not end as if it were recorded."""
+    wire = [chunk(content="a"), Pause(500), FINISH, DONE]
+    async with gateway_and_mock(tmp_path / "data") as (running, mock):
+        mock.add("m", Script.sse(wire))
+        asking = asyncio.create_task(running.chat("m", stream=True))
+        await until(lambda: mock.stats().requests == 1)
+        with locked(tmp_path / "data"):
+            answer = await asking
+
+    told = frames(answer.content)
+    assert told[-1]["error"]["code"] == "audit_unavailable"
+    assert "[DONE]" not in told
+
+
+async def test_the_operator_may_choose_to_serve_unrecorded(tmp_path: Path) -> None:
+    """With `on_failure = "serve"` the answer comes, and each such turn is counted and logged."""
+    async with gateway_and_mock(tmp_path / "data", extra=SERVE, upstream_model="plain") as (
+        running,
+        _,
+    ):
+        with locked(tmp_path / "data"):
+            answer = await running.chat("m")
+            state = (await ready(running)).json()
+        events = [line["event"] for line in running.log_lines]
+
+    assert answer.status_code == 200
+    assert answer.json()["choices"]
+    assert state["unrecorded_turns"] == 1
+    assert events.count("record.unrecorded") == 1
