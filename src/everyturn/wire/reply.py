@@ -219,6 +219,10 @@ class Fold:
         self._bag: dict[str, Any] = {}
         self._incremental = usage_incremental
 
+    def open(self, index: int) -> None:
+        """Note that there is a choice, even if it says nothing."""
+        self._choice(index)
+
     def _choice(self, index: int) -> _Sum:
         choice = self._choices.get(index)
         if choice is None:

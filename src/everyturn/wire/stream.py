@@ -389,6 +389,8 @@ def read_whole(
 
 def finished_reply(fold: Fold, decoder: ChatDecoder) -> Reply:
     """The fold's reply with the decoder's flags and drift, and tool arguments looked at."""
+    for index in decoder.seen:
+        fold.open(index)
     reply = fold.reply()
     reply.flags = list(decoder.flags)
     reply.drift = decoder.drifted

@@ -224,7 +224,8 @@ class ChoiceReader:
                     f"the provider sent `{path}.{name}` as something else than a string",
                     param=f"{path}.{name}",
                 )
-            carrier = name if not new else carrier
+            if new is None or (value and not new):
+                carrier = name
             new = (new or "") + self.mirror.add(name, value)
         return new, carrier
 
