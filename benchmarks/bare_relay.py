@@ -1,6 +1,6 @@
 """The least a gateway on this stack can do: relay bytes, read nothing, keep nothing.
 
-    python -m benchmarks.bare_relay ORIGIN [PREFIX=ORIGIN ...]
+    python benchmarks/bare_relay.py ORIGIN [PREFIX=ORIGIN ...]
 
 The same server (uvicorn, uvloop, httptools) and the same client (`DirectTransport`) as the gateway
 has, on a free loopback port that it prints. What the gateway costs beyond this is what it does.

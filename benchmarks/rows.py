@@ -173,7 +173,8 @@ def everyturn(folder: Path, source: Upstream, core: int, *, is_recorded: bool) -
 @contextmanager
 def bare_relay(source: Upstream, core: int) -> Iterator[Row]:
     """The bare relay of `benchmarks.bare_relay`."""
-    command = [sys.executable, "-m", "benchmarks.bare_relay", f"http://127.0.0.1:{source.port}"]
+    program = str(Path(__file__).with_name("bare_relay.py"))
+    command = [sys.executable, program, f"http://127.0.0.1:{source.port}"]
     command.append(f"{SLOW_PREFIX}=http://127.0.0.1:{source.slow_port}")
     with running(command, core=core, stdout=subprocess.PIPE) as process:
         assert process.popen.stdout is not None

@@ -49,6 +49,7 @@ class _Provider(BaseHTTPRequestHandler):
     """Answers with the server's next text."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
