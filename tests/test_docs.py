@@ -11,7 +11,7 @@ import pytest
 
 import everyturn
 from everyturn.config import read_config
-from everyturn.config.table import MODEL, REASONING, SECTIONS, TIMEOUTS, Setting
+from everyturn.config.table import KEY, MODEL, REASONING, SECTIONS, TIMEOUTS, Setting
 from everyturn.errors import Failure
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,6 +81,7 @@ def setting_row(setting: Setting) -> str:
         ("[[models]]", MODEL),
         ("timeouts", TIMEOUTS),
         ("reasoning", REASONING),
+        ("[[keys]]", KEY),
     ],
 )
 def test_every_setting_stands_in_the_reference(heading: str, settings: tuple[Setting, ...]) -> None:

@@ -16,6 +16,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "show": ("everyturn.cli.show", "show_command"),
     "presets": ("everyturn.cli.presets", "presets_command"),
     "check": ("everyturn.cli.check", "check_command"),
+    "key": ("everyturn.cli.key", "key_command"),
 }
 """Command → the module and the name it lives under."""
 

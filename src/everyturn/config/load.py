@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from everyturn.config.faults import Faults, nearest, read_table, wrong
+from everyturn.config.keys import KeyConfig, read_keys
 from everyturn.config.models import ModelConfig, read_models
 from everyturn.config.table import SECTIONS, Setting
 from everyturn.errors import ConfigError
 from everyturn.wire.limits import Limits
+
+LISTS: Final = ("models", "keys")
+"""The arrays of tables."""
 
 _TOML_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
 
@@ -44,6 +48,8 @@ class Config:
     open_turns_max: int
     limits: Limits
     models: tuple[ModelConfig, ...]
+    keys: tuple[KeyConfig, ...] = ()
+    """API keys; without any, the gateway serves loopback only and asks for none."""
     warnings: tuple[str, ...] = ()
     """What can be served but will likely disappoint, such as a key variable that is unset."""
 
@@ -81,24 +87,27 @@ def read_config(
         raise ConfigError(path, [fault]) from None
     faults = Faults(path, text)
     for name in tree:
-        if name not in SECTIONS and name != "models":
-            hint = nearest(name, [*SECTIONS, "models"])
+        if name not in SECTIONS and name not in LISTS:
+            hint = nearest(name, [*SECTIONS, *LISTS])
             faults.add(name, "is not a table of this configuration.", hint)
     values = {
         section: _section(section, tree.get(section, {}), environment, faults)
         for section in SECTIONS
     }
     models = read_models(tree.get("models"), environment, faults, folder)
-    _check_host(values["gateway"]["host"], faults)
+    keys = read_keys(tree.get("keys"), faults)
+    if not keys:
+        _check_host(values["gateway"]["host"], faults)
     if faults.found:
         raise ConfigError(path, sorted(faults.found))
-    return _config(path, values, models, tuple(faults.warnings))
+    return _config(path, values, models, keys, tuple(faults.warnings))
 
 
 def _config(
     path: str,
     values: dict[str, dict[str, Any]],
     models: tuple[ModelConfig, ...],
+    keys: tuple[KeyConfig, ...],
     warnings: tuple[str, ...],
 ) -> Config:
     gateway, service, audit, limits = (
@@ -127,6 +136,7 @@ def _config(
             text_bytes_max=limits["text_bytes_max"],
         ),
         models=models,
+        keys=keys,
         warnings=warnings,
     )
 
@@ -165,5 +175,5 @@ def _check_host(host: str, faults: Faults) -> None:
             "gateway.host",
             "is not a loopback address, and without API keys anyone who reaches the port could "
             "use your provider keys.",
-            'Use "127.0.0.1"; put a reverse proxy with authentication in front for other machines.',
+            'Use "127.0.0.1", or add [[keys]]: `everyturn key new` makes one.',
         )

@@ -163,6 +163,17 @@ MODEL: Final = (
 )
 """The keys of a `[[models]]` entry."""
 
+PERMISSIONS: Final = ("call", "record", "read", "review", "reasoning", "admin")
+"""What an API key may allow: calls, sending records, reading turns, reviewing, reading reasoning,
+metrics."""
+
+KEY: Final = (
+    Setting("name", "str", None, "Who holds the key: small letters, digits and `-`."),
+    Setting("sha256", "str", None, "The hash that `everyturn key new` printed; never the key."),
+    Setting("permissions", "strings", None, "What the key allows.", PERMISSIONS),
+)
+"""The keys of a `[[keys]]` entry."""
+
 REQUIRED_MODEL_KEYS: Final = ("name", "preset")
 
 

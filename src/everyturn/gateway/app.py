@@ -16,6 +16,7 @@ from everyturn import ids
 from everyturn.audit.trace import TraceContext, parse_trace
 from everyturn.config import Config
 from everyturn.errors import EndpointNotFound, Failure, InternalError
+from everyturn.gateway.auth import Key, Keys
 from everyturn.gateway.chat import ChatService
 from everyturn.gateway.guard import check_host, check_origin
 from everyturn.gateway.http import (
@@ -43,7 +44,10 @@ _PROBES: Final = ("/healthz", "/readyz")
 class App:
     """The ASGI application."""
 
-    def __init__(self, models: Models, chat: ChatService, recording: Recording, log: Log) -> None:
+    def __init__(
+        self, models: Models, chat: ChatService, recording: Recording, log: Log, keys: Keys
+    ) -> None:
+        self._keys = keys
         self._models = models
         self._recording = recording
         self._log = log
@@ -82,8 +86,11 @@ class App:
     async def _answer(self, exchange: Exchange) -> None:
         host = exchange.header(b"host")
         handler = self._route(exchange)
-        check_host(host)
+        if not self._keys.are_needed:
+            check_host(host)
         check_origin(exchange.header(b"origin"), host)
+        if exchange.route not in _PROBES:
+            exchange.principal = self._keys.principal(exchange.header(b"authorization"))
         if handler is None:
             raise EndpointNotFound("this gateway does not serve that path and method")
         await handler(exchange)
@@ -118,6 +125,7 @@ class App:
         await exchange.answer(200, write(self._models.item(name)))
 
     async def _one_turn(self, exchange: Exchange) -> None:
+        exchange.principal.require("read")
         turn_id = exchange.path.removeprefix("/v1/turns/")
         found = await asyncio.to_thread(self._recording.read_turn, turn_id)
         if found is None:
@@ -196,4 +204,8 @@ def build(
         request_bytes_max=config.request_bytes_max,
         open_turns_max=config.open_turns_max,
     )
-    return App(models, chat, recording, log), transport
+    keys = Keys(
+        Key(name=key.name, secret_sha256=key.sha256, permissions=key.permissions)
+        for key in config.keys
+    )
+    return App(models, chat, recording, log, keys), transport

@@ -91,6 +91,7 @@ class ChatService:
 
     async def answer(self, exchange: Exchange) -> None:
         """Serve one request. Failures before the turn began are raised; later ones are answered."""
+        exchange.principal.require("call")
         check_content_type(exchange.header(b"content-type"))
         if self.is_stopping:
             raise GatewayStopping("the gateway is shutting down", retry_after_ms=1000)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from everyturn.audit.trace import TraceContext
 from everyturn.errors import CallerFault, Failure, RequestTooLarge
+from everyturn.gateway.auth import ANYONE
 from everyturn.wire.reader import write
 
 Scope = MutableMapping[str, Any]
@@ -104,7 +105,7 @@ class Exchange:
         self.is_started = False
         self.route = "unknown"
         self.error_code: str | None = None
-        self.principal: str | None = None
+        self.principal = ANYONE
         self.turn_id: str | None = None
         self.is_joining = False
         """Whether the client named the turn itself."""

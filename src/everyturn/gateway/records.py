@@ -24,7 +24,7 @@ from everyturn.audit.recorder import TurnRecorder, TurnState
 from everyturn.audit.records import AccessEvent, Group, StreamState, TurnAudit
 from everyturn.audit.redact import Redactor
 from everyturn.audit.usage import Tokens
-from everyturn.errors import AuditUnavailable, Failure
+from everyturn.errors import AuditUnavailable, Failure, NotPermitted
 from everyturn.gateway.call import CallResult
 from everyturn.gateway.http import Exchange, failure_body, failure_frame
 from everyturn.gateway.keys import redaction_key
@@ -109,7 +109,14 @@ class Recording:
         if not exchange.is_joining:
             return TurnRecord(self, exchange, TurnState())
         assert exchange.turn_id is not None
-        return TurnRecord(self, exchange, await self._joined(exchange.turn_id))
+        state = await self._joined(exchange.turn_id)
+        if state.row is not None and state.row.principal != exchange.principal.name:
+            raise NotPermitted(
+                "this turn was opened with another key",
+                param="x-everyturn-turn-id",
+                hint="Only the key that opened a turn may join it.",
+            )
+        return TurnRecord(self, exchange, state)
 
     async def _joined(self, turn_id: str) -> TurnState:
         """The state of a turn that a client names: shared by all its calls, read once."""
@@ -161,7 +168,7 @@ class Recording:
             span_id=exchange.trace.span_id,
             parent_span_id=exchange.parent_span_id,
             turn_id=exchange.turn_id if has_turn else None,
-            principal=exchange.principal,
+            principal=exchange.principal.name,
             method=exchange.method[:16],
             path_template=exchange.route,
             status_code=exchange.status,
@@ -210,7 +217,7 @@ class TurnRecord:
                 span_id=exchange.trace.span_id,
                 parent_span_id=exchange.parent_span_id,
                 request_id=exchange.request_id,
-                principal=exchange.principal,
+                principal=exchange.principal.name,
                 service=settings.service or None,
                 environment=settings.environment or None,
             ),
