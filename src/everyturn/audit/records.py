@@ -61,7 +61,7 @@ class ContentRef(msgspec.Struct, frozen=True, gc=False):
     node: int
 
 
-class AccessEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class AccessEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One HTTP request, whether or not a turn came of it. No bodies, headers or query strings."""
 
     access_id: str
@@ -96,7 +96,7 @@ class AccessEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Rule → how often it found something."""
 
 
-class TurnAudit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class TurnAudit(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One turn. Open while `outcome` is None."""
 
     turn_id: str
@@ -140,7 +140,7 @@ class TurnAudit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     redactions_json: str = REDACTIONS_NONE
 
 
-class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One attempt at a provider. Open while `stream_state` is None."""
 
     model_call_id: str

@@ -42,6 +42,8 @@ class Column:
     """Whether the value may be a `ContentRef`."""
     is_whole: bool
     """A payload: never cut, whatever its length."""
+    default: Any
+    """What the field is when a record leaves it out; None where it may not."""
     since: int
     """The migration that adds the column."""
 
@@ -99,8 +101,7 @@ def _log(
 ) -> Log:
     hints = typing.get_type_hints(record)
     columns = tuple(
-        _column(name, field.name, hints[field.name], since)
-        for field in msgspec.structs.fields(record)
+        _column(name, field, hints[field.name], since) for field in msgspec.structs.fields(record)
     )
     return Log(
         name=name,
@@ -113,14 +114,16 @@ def _log(
     )
 
 
-def _column(log: str, name: str, hint: Any, since: int) -> Column:
+def _column(log: str, field: msgspec.structs.FieldInfo, hint: Any, since: int) -> Column:
     members = _members(hint)
+    name = field.name
     return Column(
         name=name,
         kind=_kind(name, members),
         is_nullable=type(None) in members,
         is_listed=ContentRef in members,
         is_whole=name in WHOLE,
+        default=None if field.default is msgspec.NODEFAULT else field.default,
         since=ADDED_LATER.get((log, name), since),
     )
 
@@ -183,6 +186,10 @@ _BASE_1: Final = (
     " PRIMARY KEY (hash, content_key)) WITHOUT ROWID",
     "CREATE TABLE prefix_nodes (node INTEGER PRIMARY KEY, parent INTEGER,"
     " content_key INTEGER NOT NULL)",
+    # Turns and calls that are open: few, for a short time, so as JSON on pages that stay hot. Their
+    # rows are written once, when they close; after a crash this is what is to be closed.
+    "CREATE TABLE open_records (open_key INTEGER PRIMARY KEY, log TEXT NOT NULL,"
+    " turn_key INTEGER NOT NULL, record TEXT NOT NULL, older_digests BLOB)",
 )
 
 _EXTRA_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
@@ -241,14 +248,19 @@ def row_columns(log: Log) -> tuple[str, ...]:
 TURN_ROWS_BITS: Final = 20
 """A row's key is its turn's key, shifted by so many bits, and a number within the turn: the rows
 of a turn stand together, and finding them takes no index."""
+LOG_BITS: Final = 3
+"""An open record's key is its row's key (a turn's is that of number 0), shifted by so many bits,
+and the number of its log."""
 
 
-def turn_range_sql(turn_key: str) -> str:
-    """SQL that is true for rows `r` whose keys are of a turn; `turn_key` is an SQL expression."""
-    return (
-        f"r.row_key >= ({turn_key}) << {TURN_ROWS_BITS}"
-        f" AND r.row_key < ({turn_key} + 1) << {TURN_ROWS_BITS}"
-    )
+def turn_range_sql(turn_key: str, key: str = "r.row_key", bits: int = TURN_ROWS_BITS) -> str:
+    """SQL that is true where `key` is of a turn; `turn_key` is an SQL expression."""
+    return f"({key} >= ({turn_key}) << {bits} AND {key} < ({turn_key} + 1) << {bits})"
+
+
+def open_range_sql(turn_key: str) -> str:
+    """SQL that is true for open records `o` of a turn; `turn_key` is an SQL expression."""
+    return turn_range_sql(turn_key, "o.open_key", TURN_ROWS_BITS + LOG_BITS)
 
 
 def row_key(log: Log) -> str:
@@ -303,22 +315,58 @@ def sqlite_views() -> tuple[str, ...]:
     statements: list[str] = []
     for log in LOGS:
         statements.append(f"DROP VIEW IF EXISTS {log.name}")
-        statements.append(f"CREATE VIEW {log.name} AS {sqlite_select(log)}")
+        select = sqlite_select(log)
+        if log.open_column is not None:
+            select = f"{select} UNION ALL {_select_open(log)}"
+        statements.append(f"CREATE VIEW {log.name} AS {select}")
     return tuple(statements)
 
 
-def sqlite_select(log: Log) -> str:
-    """The query that gives rows of a log with the contract's columns; `r` is the rows table."""
-    columns = ", ".join(f"{_expression(log, c)} AS {c.name}" for c in log.columns)
-    join = "JOIN" if log.is_turn else "LEFT JOIN"
-    return f"SELECT {columns} FROM {log.rows} r {join} turn_ids t ON t.turn_key = r.turn_key"
+def sqlite_select(log: Log, *more: str) -> str:
+    """The query that gives closed rows with the contract's columns, then `more` expressions.
+
+    `r` is the rows table.
+    """
+    columns = ", ".join([*(f"{_expression(log, c)} AS {c.name}" for c in log.columns), *more])
+    if log.is_turn:
+        join = "JOIN turn_ids t ON t.turn_key = r.turn_key"
+    else:
+        # The range says nothing new, but lets a query for one turn go straight to its rows.
+        join = f"LEFT JOIN turn_ids t ON t.turn_key = r.turn_key AND {turn_range_sql('t.turn_key')}"
+    return f"SELECT {columns} FROM {log.rows} r {join}"
+
+
+def _select_open(log: Log) -> str:
+    """The query that gives open records with the contract's columns."""
+    columns = ", ".join(f"{_open_expression(log, c)} AS {c.name}" for c in log.columns)
+    return (
+        f"SELECT {columns} FROM open_records o JOIN turn_ids t ON t.turn_key = o.turn_key"
+        f" AND {open_range_sql('t.turn_key')} WHERE o.log = '{log.name}'"
+    )
+
+
+def _open_expression(log: Log, column: Column) -> str:
+    if column.name == "turn_id":
+        return "t.turn_id"
+    value = f"json_extract(o.record, '$.{column.name}')"
+    if column.is_listed:
+        node = f"json_extract(o.record, '$.{column.name}.node')"
+        return list_expression(node, value)
+    if column.default is not None:
+        default = f"'{column.default}'" if isinstance(column.default, str) else int(column.default)
+        value = f"coalesce({value}, {default})"
+    if (log.name, column.name) in _TEXT_EXPRESSIONS:
+        return value
+    # Of the same type as the column of closed rows: then a query of a few columns of the view is
+    # planned as one of the tables, and does not make the others.
+    return f"CAST({value} AS {_SQLITE_TYPES[column.kind]})"
 
 
 def _expression(log: Log, column: Column) -> str:
     if column.name == "turn_id":
         return "t.turn_id"
     if column.is_listed:
-        return list_expression(column.name)
+        return list_expression(f"r.{node_column(column.name)}", f"r.{column.name}")
     return _TEXT_EXPRESSIONS.get((log.name, column.name), f"r.{column.name}")
 
 
@@ -352,14 +400,14 @@ _TEXT_EXPRESSIONS: Final[dict[tuple[str, str], str]] = {
 }
 
 
-def list_expression(column: str) -> str:
-    """SQL that gives a listed column of row `r` as JSON text, walking its prefix nodes.
+def list_expression(node: str, text: str) -> str:
+    """SQL that gives a listed column as JSON text, walking its prefix nodes.
 
-    Nodes grow from parent to child, so their order is the order of the items.
+    node: an expression for its last node; text: one for a list that was given as text, for when
+    there is no node. Nodes grow from parent to child, so their order is the order of the items.
     """
-    node = f"r.{node_column(column)}"
     return (
-        f"CASE WHEN {node} IS NULL THEN r.{column} ELSE"
+        f"CASE WHEN {node} IS NULL THEN {text} ELSE"
         " (WITH RECURSIVE chain (node, parent, content_key) AS ("
         f"SELECT node, parent, content_key FROM prefix_nodes WHERE node = {node}"
         " UNION ALL SELECT p.node, p.parent, p.content_key"

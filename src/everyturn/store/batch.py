@@ -40,7 +40,27 @@ _KINDS_OF_A_TURN: Final = tuple(kind for kind, codec in CODECS.items() if not co
 @cache
 def _insert_sql(table: str, width: int, count: int) -> str:
     row = "(" + ",".join("?" * width) + ")"
-    return f"INSERT INTO {table} VALUES {','.join([row] * count)}"
+    verb = "INSERT OR REPLACE" if table == "open_records" else "INSERT"
+    return f"{verb} INTO {table} VALUES {','.join([row] * count)}"
+
+
+@cache
+def _delete_open_sql(count: int) -> str:
+    return f"DELETE FROM open_records WHERE open_key IN ({','.join('?' * count)})"
+
+
+class _Step:
+    """One record on its way, and what is known of it."""
+
+    __slots__ = ("before", "id", "is_open", "record")
+
+    def __init__(self, record: Record, key: str, before: Stored | None, is_open: bool) -> None:
+        self.record = record
+        self.id = key
+        """Its record id; empty for an access event, which gets no later revision."""
+        self.before = before
+        """The row it replaces; None if it is new."""
+        self.is_open = is_open
 
 
 class Batch:
@@ -54,7 +74,8 @@ class Batch:
         self.new_nodes: dict[int, None] = {}
         self.rows: dict[str, Stored] = {}
         self._last_rows: dict[RowsOf, int] = {}
-        self._open_from = memory.open_from
+        self._open_rows: list[Any] = []
+        self._closed_keys: list[int] = []
         self._turn_key_last = memory.turns.key_last
         self._content_key_last = memory.contents.key_last
         self._turn_id_rows: list[Any] = []
@@ -130,20 +151,22 @@ class Batch:
 
     def _find_last_row(self, rows: RowsOf) -> int:
         kind, turn_key = rows
-        first = turn_key << schema.TURN_ROWS_BITS
-        end = (turn_key + 1) << schema.TURN_ROWS_BITS
+        log = CODECS[kind].log
         found = self._db.execute(
-            f"SELECT max(row_key) FROM {CODECS[kind].log.rows} WHERE row_key >= ? AND row_key < ?",
-            (first, end),
+            f"SELECT max(row_key) FROM (SELECT r.row_key FROM {log.rows} r"
+            f" WHERE {schema.turn_range_sql('?1')}"
+            f" UNION ALL SELECT o.open_key >> {schema.LOG_BITS} FROM open_records o"
+            f" WHERE {schema.open_range_sql('?1')} AND o.log = ?2)",
+            (turn_key, log.name),
         ).get
-        return first - 1 if found is None else int(found)
+        return (turn_key << schema.TURN_ROWS_BITS) - 1 if found is None else int(found)
 
     # ------------------------------------------------------------- the quick way
 
     def add(self, group: Group) -> bool:
         """Stage a group; False, with nothing staged, where it needs care."""
-        befores = self._quick_befores(group)
-        if befores is None or not self._has_quick_contents(group):
+        steps = self._quick_steps(group)
+        if steps is None or not self._has_quick_contents(group):
             return False
         for content in group.contents:
             self.content_key(content.address, content.text)
@@ -151,38 +174,43 @@ class Batch:
             key = self.find_content(node.address)
             assert key is not None
             self.stage_node(node.node, node.parent, key)
-        turns: list[tuple[TurnAudit, Stored | None]] = []
-        for record, before in zip(group.records, befores, strict=True):
+        turns: list[_Step] = []
+        for step in steps:
+            record = step.record
+            turn_key = None if record.turn_id is None else self.turn_key(record.turn_id)
             # `isinstance`, so that the type checker sees it; there are no subclasses.
             if isinstance(record, TurnAudit):
-                turns.append((record, before))
-            elif isinstance(record, ModelCall):
-                self._stage_call(record, before)
+                turns.append(step)
+                continue
+            kind = type(record)
+            row_key = step.before.key if step.before else self.next_row_key(kind, turn_key)
+            if isinstance(record, ModelCall) and not step.is_open:
+                self._stage(step, row_key, turn_key, call_elsewhere(record, self))
             else:
-                turn_key = None if record.turn_id is None else self.turn_key(record.turn_id)
-                key = self.next_row_key(AccessEvent, turn_key)
-                self._stage(record, key, turn_key, NOWHERE_ELSE[AccessEvent], None)
+                self._stage(step, row_key, turn_key, NOWHERE_ELSE[kind])
         # After the calls, whose answers hold the text of the turn.
-        for turn, before in turns:
-            self._stage_turn(turn, before, group)
+        for step in turns:
+            self._stage_turn(step, group)
         return True
 
-    def _quick_befores(self, group: Group) -> list[Stored | None] | None:
-        """The remembered rows that the records replace; None where a record needs care."""
-        befores: list[Stored | None] = []
+    def _quick_steps(self, group: Group) -> list[_Step] | None:
+        """The records, each with the row it replaces; None where a record needs care."""
+        steps: list[_Step] = []
         for record in group.records:
             kind = type(record)
             revision = record.revision
             if kind is AccessEvent:
                 if revision != 1:
                     return None
-                befores.append(None)
+                steps.append(_Step(record, "", None, False))
                 continue
-            before = self.stored(record_id(record))
+            key = record_id(record)
+            before = self.rows.get(key) or self._memory.stored(key)
+            will_be_open = is_open(record)
             if before is None:
                 if revision != 1:
                     return None
-                if kind is TurnAudit and self.find_turn(record.turn_id) is not None:  # type: ignore[arg-type]
+                if kind is TurnAudit and self.find_turn(key) is not None:
                     return None
             else:
                 last = before.record
@@ -190,11 +218,11 @@ class Batch:
                     revision != last.revision + 1
                     or record.timestamp != last.timestamp
                     or record.turn_id != last.turn_id
-                    or (type(last) is ModelCall and last.stream_state is not None)
+                    or not (before.is_open or (kind is TurnAudit and not will_be_open))
                 ):
                     return None
-            befores.append(before)
-        return befores
+            steps.append(_Step(record, key, before, will_be_open))
+        return steps
 
     def _has_quick_contents(self, group: Group) -> bool:
         """Whether all that the group refers to is in it or known to be stored."""
@@ -216,19 +244,15 @@ class Batch:
                             return False
         return True
 
-    def _stage_call(self, record: ModelCall, before: Stored | None) -> None:
-        turn_key = self.turn_key(record.turn_id)
-        key = self.next_row_key(ModelCall, turn_key) if before is None else before.key
-        self._stage(record, key, turn_key, call_elsewhere(record, self), before)
-
-    def _stage_turn(self, record: TurnAudit, before: Stored | None, group: Group) -> None:
+    def _stage_turn(self, step: _Step, group: Group) -> None:
+        record, before = step.record, step.before
+        assert isinstance(record, TurnAudit)
         key = self.turn_key(record.turn_id)
         same = None
         if before is not None and isinstance(before.record, TurnAudit):
             if before.record.user_text == record.user_text:
                 same = before.elsewhere
-        elsewhere = turn_elsewhere(record, same, group.contents, self)
-        self._stage(record, key, key, elsewhere, before)
+        self._stage(step, key, key, turn_elsewhere(record, same, group.contents, self))
 
     # ------------------------------------------------------------------- staging
 
@@ -237,57 +261,50 @@ class Batch:
         self.new_nodes[node] = None
         self._node_rows += (node, parent, content_key)
 
-    def _stage(
-        self,
-        record: Record,
-        key: int,
-        turn_key: int | None,
-        elsewhere: Elsewhere,
-        before: Stored | None,
-    ) -> None:
+    def _stage(self, step: _Step, key: int, turn_key: int | None, elsewhere: Elsewhere) -> None:
+        record, before = step.record, step.before
         kind = type(record)
         codec = CODECS[kind]
-        older = None
+        older = data = None
         if before is not None:
-            older = (before.older or b"") + codec.digest(before.record)
-        row = codec.encode(
-            record,
-            turn_key=turn_key,
-            row_key=None if kind is TurnAudit else key,
-            elsewhere=elsewhere,
-            older=older,
-        )
-        (self._inserts if before is None else self._replaces)[kind].append(row)
-        self.remember(record, key, turn_key, older, elsewhere)
-
-    def remember(
-        self,
-        record: Record,
-        key: int,
-        turn_key: int | None,
-        older: bytes | None,
-        elsewhere: Elsewhere,
-    ) -> None:
-        """What to take up after the commit; access events get no later revision."""
+            older = (before.older or b"") + codec.digest(before.record, before.data)
+        if step.is_open:
+            data, is_canonical = codec.open_data(record)
+            self.stage_open(record, key, turn_key, data, older)
+            data = data if is_canonical else None
+        else:
+            row_key = None if codec.is_turn else key
+            row = codec.encode(record, turn_key, row_key, elsewhere, older)
+            is_new = before is None or before.is_open
+            (self._inserts if is_new else self._replaces)[kind].append(row)
+            if before is not None and before.is_open:
+                self._closed_keys.append(codec.open_key(key))
         if not isinstance(record, AccessEvent):
-            assert turn_key is not None
-            self.rows[record_id(record)] = Stored(key, turn_key, record, older, elsewhere)
-            if turn_key < self._open_from and is_open(record):
-                self._open_from = turn_key
+            self.rows[step.id] = Stored(key, record, data, older, elsewhere, step.is_open)
+
+    def stage_open(
+        self, record: Record, key: int, turn_key: int | None, data: bytes, older: bytes | None
+    ) -> None:
+        """Stage an open record, or a further revision that leaves it open."""
+        codec = CODECS[type(record)]
+        self._open_rows += (codec.open_key(key), codec.log.name, turn_key, data.decode(), older)
 
     # ------------------------------------------------------------------- writing
 
     def write(self) -> None:
         """Execute what is staged, in the open transaction."""
-        if self._open_from < self._memory.open_from:
-            # An old turn is open again: a start after a crash must look that far back.
-            self._db.execute(SET_NUMBER_SQL, ("open_from", self._open_from))
         self._insert_flat("turn_ids", 2, self._turn_id_rows)
         self._insert_flat("contents", 5, self._content_rows)
         self._insert_flat("prefix_nodes", 3, self._node_rows)
+        self._insert_flat("open_records", 5, self._open_rows)
         for kind, codec in CODECS.items():
             self._write_rows(codec.insert_sql, self._inserts[kind])
             self._write_rows(codec.replace_sql, self._replaces[kind])
+        at = 0
+        for count in _counts(len(self._closed_keys)):
+            self._db.execute(_delete_open_sql(count), self._closed_keys[at : at + count])
+            at += count
+        self._closed_keys.clear()
 
     def _insert_flat(self, table: str, width: int, values: list[Any]) -> None:
         at = 0
@@ -312,13 +329,9 @@ class Batch:
         memory = self._memory
         memory.turns.added(self.new_turns)
         memory.contents.added(self.new_contents)
-        for node in self.new_nodes:
-            memory.keep_node(node)
-        for stored in self.rows.values():
-            memory.keep_row(stored)
-        for rows, key in self._last_rows.items():
-            memory.keep_last_row(rows, key)
-        memory.open_from = self._open_from
+        memory.keep_nodes(self.new_nodes)
+        memory.keep_rows(self.rows)
+        memory.keep_last_rows(self._last_rows)
 
 
 def _counts(total: int) -> list[int]:

@@ -7,7 +7,8 @@ content under the same key is refused.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import apsw
 import msgspec
@@ -15,15 +16,34 @@ import msgspec
 from everyturn.audit import columns as text_columns
 from everyturn.audit import schema
 from everyturn.audit.records import (
+    AccessEvent,
     ContentRef,
     Group,
     ModelCall,
     Record,
+    is_open,
 )
 from everyturn.store.base import RecordRefused
 from everyturn.store.batch import Batch
-from everyturn.store.rows import CODECS, DIGEST_BYTES, NOWHERE_ELSE, RowCodec, digest_of
+from everyturn.store.rows import CODECS, DIGEST_BYTES, NOWHERE_ELSE, digest_of
 from everyturn.store.state import Stored, record_id
+
+_ITEM_SQL: Final = (
+    f"SELECT n.parent, {schema.CONTENT_TEXT} FROM prefix_nodes n"
+    " JOIN contents c ON c.content_key = n.content_key"
+    " LEFT JOIN contents p ON p.content_key = c.part_key WHERE n.node = ?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A record as the files have it."""
+
+    key: int
+    record: Record
+    """With its lists as references, where they are."""
+    older: bytes | None
+    is_open: bool
 
 
 def add(db: apsw.Connection, batch: Batch, group: Group) -> None:
@@ -71,52 +91,51 @@ def _has_node(db: apsw.Connection, node: int) -> bool:
 
 
 def _add_record(db: apsw.Connection, batch: Batch, record: Record) -> None:
-    codec = CODECS[type(record)]
     turn_key = None if record.turn_id is None else batch.turn_key(record.turn_id)
     batch.write()
-    found = _find_row(db, codec, record, turn_key)
+    found = _find(db, record, turn_key)
     if found is None:
-        key = turn_key if codec.log.is_turn else batch.next_row_key(type(record), turn_key)
-        assert key is not None
-        _write(db, batch, codec, record, key, turn_key, None)
+        _write(db, batch, record, turn_key, None, None)
         return
-    key, revision, older = found
-    if record.revision > revision:
-        before = _as_stored(db, _read(db, codec, key), key)
-        older = (older or b"") + codec.digest(before)
-        if not codec.log.is_turn and before.turn_id != record.turn_id:
-            # Rows stand with their turn, and this one goes to another.
-            db.execute(f"DELETE FROM {codec.log.rows} WHERE row_key = ?", (key,))
-            key = batch.next_row_key(type(record), turn_key)
-        _write(db, batch, codec, record, key, turn_key, older)
-    elif record.revision < revision:
-        _add_older(db, batch, codec, record, key, older)
-    elif not _is_same(db, _read(db, codec, key), record):
+    last = found.record
+    if record.revision > last.revision:
+        older = (found.older or b"") + CODECS[type(record)].digest(last)
+        _write(db, batch, record, turn_key, found, older)
+    elif record.revision < last.revision:
+        _add_older(db, batch, record, found)
+    elif not _is_same(db, last, record):
         raise _conflict(record)
 
 
-def _find_row(
-    db: apsw.Connection, codec: RowCodec, record: Record, turn_key: int | None
-) -> tuple[int, int, bytes | None] | None:
+def _find(db: apsw.Connection, record: Record, turn_key: int | None) -> _Found | None:
+    """The stored record with the same id, wherever it rests."""
+    codec = CODECS[type(record)]
     log = codec.log
-    where, value = (
-        ("turn_key", turn_key) if log.is_turn else (log.id, text_columns.escape(record_id(record)))
-    )
-    row: tuple[int, int, bytes | None] | None = db.execute(
-        f"SELECT {codec.key_column}, revision, older_digests FROM {log.rows} WHERE {where} = ?",
-        (value,),
+    for key, text, older in db.execute(
+        "SELECT open_key, record, older_digests FROM open_records o"
+        f" WHERE log = ?1 AND ({schema.open_range_sql('?2')} OR ?3)",
+        (log.name, turn_key, not log.is_turn),
+    ):
+        stored = codec.decode_open(text)
+        if record_id(stored) == record_id(record):
+            return _Found(codec.row_key_of(key), stored, older, is_open=True)
+    where, value = ("turn_key", turn_key) if log.is_turn else (log.id, _id_at_rest(record))
+    found = db.execute(
+        f"SELECT {codec.key_column}, older_digests FROM {log.rows} WHERE {where} = ?", (value,)
     ).fetchone()
-    return row
-
-
-def _read(db: apsw.Connection, codec: RowCodec, key: int) -> Record:
-    row = db.execute(f"{codec.select_sql} WHERE r.{codec.key_column} = ?", (key,)).fetchone()
+    if found is None:
+        return None
+    row = db.execute(f"{codec.select_sql} WHERE r.{codec.key_column} = ?", (found[0],)).fetchone()
     assert row is not None
-    return codec.decode(row)
+    return _Found(found[0], _with_lists(db, codec.decode(row), found[0]), found[1], is_open=False)
 
 
-def _as_stored(db: apsw.Connection, record: Record, key: int) -> Record:
-    """A read record with its lists as references again, as its digest was to be taken."""
+def _id_at_rest(record: Record) -> str:
+    return text_columns.escape(record_id(record))
+
+
+def _with_lists(db: apsw.Connection, record: Record, key: int) -> Record:
+    """A record that was read, with its lists as references again, as its digest is taken."""
     if not isinstance(record, ModelCall):
         return record
     changes: dict[str, Any] = {}
@@ -133,19 +152,17 @@ def _as_stored(db: apsw.Connection, record: Record, key: int) -> Record:
 def _is_same(db: apsw.Connection, stored: Record, record: Record) -> bool:
     """Whether a record, put to rest and read again, is what is stored."""
     codec = CODECS[type(record)]
+    return with_texts(db, codec.canonical(record)) == with_texts(db, stored)
+
+
+def with_texts(db: apsw.Connection, record: Record) -> Record:
+    """The record with its lists as text."""
     lists = {
         column.name: list_text(db, value.node)
-        for column in codec.log.listed
+        for column in CODECS[type(record)].log.listed
         if isinstance(value := getattr(record, column.name), ContentRef)
     }
-    return codec.canonical(msgspec.structs.replace(record, **lists)) == stored
-
-
-_ITEM_SQL = (
-    f"SELECT n.parent, {schema.CONTENT_TEXT} FROM prefix_nodes n"
-    " JOIN contents c ON c.content_key = n.content_key"
-    " LEFT JOIN contents p ON p.content_key = c.part_key"
-)
+    return msgspec.structs.replace(record, **lists) if lists else record
 
 
 def list_text(db: apsw.Connection, node: int) -> str | None:
@@ -153,7 +170,7 @@ def list_text(db: apsw.Connection, node: int) -> str | None:
     texts: list[str] = []
     at: int | None = node
     while at is not None:
-        row = db.execute(f"{_ITEM_SQL} WHERE n.node = ?", (at,)).fetchone()
+        row: Any = db.execute(_ITEM_SQL, (at,)).fetchone()
         if row is None:
             return None
         at = row[0]
@@ -164,44 +181,67 @@ def list_text(db: apsw.Connection, node: int) -> str | None:
 def _write(
     db: apsw.Connection,
     batch: Batch,
-    codec: RowCodec,
     record: Record,
-    key: int,
     turn_key: int | None,
+    found: _Found | None,
     older: bytes | None,
 ) -> None:
-    row_key = None if codec.log.is_turn else key
-    row = codec.encode_carefully(record, turn_key=turn_key, row_key=row_key, older=older)
-    db.execute(codec.careful_replace_sql, row)
-    batch.remember(record, key, turn_key, older, NOWHERE_ELSE[type(record)])
+    """Write a record that is new, or in the place of the revision before it."""
+    codec = CODECS[type(record)]
+    log = codec.log
+    key = None if found is None else found.key
+    if found is not None and found.record.turn_id != record.turn_id:
+        # Rows stand with their turn, and this one goes to another.
+        _remove(db, record, found)
+        found, key = None, None
+    if key is None:
+        key = turn_key if log.is_turn else batch.next_row_key(type(record), turn_key)
+    assert key is not None
+    will_be_open = is_open(record)
+    if found is not None and found.is_open != will_be_open:
+        _remove(db, record, found)
+    if will_be_open:
+        batch.stage_open(record, key, turn_key, codec.open_data_carefully(record), older)
+        batch.write()
+    else:
+        row_key = None if log.is_turn else key
+        row = codec.encode_carefully(record, turn_key=turn_key, row_key=row_key, older=older)
+        db.execute(codec.careful_replace_sql, row)
+    if not isinstance(record, AccessEvent):
+        elsewhere = NOWHERE_ELSE[type(record)]
+        batch.rows[record_id(record)] = Stored(key, record, None, older, elsewhere, will_be_open)
 
 
-def _add_older(
-    db: apsw.Connection,
-    batch: Batch,
-    codec: RowCodec,
-    record: Record,
-    key: int,
-    older: bytes | None,
-) -> None:
+def _remove(db: apsw.Connection, record: Record, found: _Found) -> None:
+    codec = CODECS[type(record)]
+    if found.is_open:
+        key = codec.open_key(found.key)
+        db.execute("DELETE FROM open_records WHERE open_key = ?", (key,))
+    else:
+        db.execute(f"DELETE FROM {codec.log.rows} WHERE {codec.key_column} = ?", (found.key,))
+
+
+def _add_older(db: apsw.Connection, batch: Batch, record: Record, found: _Found) -> None:
     """An older revision than the stored one: known by its digest, or taken up as one."""
+    codec = CODECS[type(record)]
     mine = codec.digest(record)
-    known = digest_of(older, record.revision)
-    if known is None:
-        entries = older or b""
-        kept = [entries[i : i + DIGEST_BYTES] for i in range(0, len(entries), DIGEST_BYTES)]
-        together = b"".join(sorted([*kept, mine]))
-        db.execute(
-            f"UPDATE {codec.log.rows} SET older_digests = ? WHERE {codec.key_column} = ?",
-            (together, key),
-        )
-        remembered = batch.stored(record_id(record))
-        if remembered is not None:
-            batch.rows[record_id(record)] = Stored(
-                key, remembered.turn_key, remembered.record, together, remembered.elsewhere
-            )
-    elif known != mine:
+    known = digest_of(found.older, record.revision)
+    if known == mine:
+        return
+    if known is not None:
         raise _conflict(record)
+    entries = found.older or b""
+    kept = [entries[i : i + DIGEST_BYTES] for i in range(0, len(entries), DIGEST_BYTES)]
+    together = b"".join(sorted([*kept, mine]))
+    if found.is_open:
+        table, column = "open_records", "open_key"
+        key = codec.open_key(found.key)
+    else:
+        table, column, key = codec.log.rows, codec.key_column, found.key
+    db.execute(f"UPDATE {table} SET older_digests = ? WHERE {column} = ?", (together, key))
+    remembered = batch.stored(record_id(record))
+    if remembered is not None:
+        batch.rows[record_id(record)] = replace(remembered, older=together)
 
 
 def _conflict(record: Record) -> RecordRefused:

@@ -20,7 +20,7 @@ def erase(db: apsw.Connection, turn_keys: Sequence[int]) -> None:
     db.executemany("INSERT OR IGNORE INTO erased VALUES (?)", [(key,) for key in turn_keys])
     for log in schema.LOGS:
         db.execute(f"DELETE FROM {log.rows} WHERE turn_key IN (SELECT turn_key FROM erased)")
-    for table in ("turn_ids", "turn_ids_lookup"):
+    for table in ("turn_ids", "turn_ids_lookup", "open_records"):
         db.execute(f"DELETE FROM {table} WHERE turn_key IN (SELECT turn_key FROM erased)")
     _sweep(db)
 
@@ -29,6 +29,12 @@ def _sweep(db: apsw.Connection) -> None:
     """Delete prefix nodes and contents that nothing leads to any more."""
     roots = " UNION ".join(
         f"SELECT {schema.node_column(column.name)} FROM {log.rows}"
+        for log in schema.LOGS
+        for column in log.listed
+    )
+    roots += "".join(
+        f" UNION SELECT json_extract(record, '$.{column.name}.node') FROM open_records"
+        f" WHERE log = '{log.name}'"
         for log in schema.LOGS
         for column in log.listed
     )

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import apsw
 import msgspec
@@ -19,6 +21,7 @@ import msgspec
 from everyturn.audit import schema
 from everyturn.audit.records import AccessEvent, ModelCall, Record, TurnAudit
 from everyturn.store.base import StoreFailure, StoreRefused
+from everyturn.store.careful import with_texts
 from everyturn.store.folder import DATABASE_NAME
 from everyturn.store.lookup import indexed_to_sql, turn_hash
 from everyturn.store.rows import CODECS
@@ -27,7 +30,7 @@ PREFIX_CHARS_MIN: Final = 6
 _BUSY_MS: Final = 2_000
 _HEX_PREFIX: Final = re.compile(r"[0-9a-f-]+")
 _HASH_DIGITS: Final = 15
-_CALLS_OF_R: Final = schema.turn_range_sql("r.turn_key").replace("r.row_key", "m.row_key")
+_CALLS_OF_R: Final = schema.turn_range_sql("r.turn_key", "m.row_key")
 
 
 class AmbiguousTurnId(LookupError):
@@ -73,31 +76,24 @@ class Reader:
         since: microseconds, inclusive; model: as asked for, configured or served; outcome: one of
         the contract's, or `open` for turns that have none yet.
         """
-        where: list[str] = []
-        values: list[Any] = []
-        if since is not None:
-            where.append("r.timestamp >= ?")
-            values.append(since)
-        if outcome is not None:
-            where.append("r.outcome IS NULL" if outcome == "open" else "r.outcome = ?")
-            values += [] if outcome == "open" else [outcome]
-        if model is not None:
-            where.append(
-                f"EXISTS (SELECT 1 FROM model_calls_rows m WHERE {_CALLS_OF_R}"
-                " AND ? IN (m.requested_model, m.model_registry_id, m.served_model_name))"
-            )
-            values.append(model)
-        condition = f" WHERE {' AND '.join(where)}" if where else ""
-        order = " ORDER BY r.timestamp DESC, r.turn_key DESC LIMIT ?"
-        found: list[dict[str, Any]] = []
+        wanted = _Wanted(since, model, outcome)
         with self._moment():
+            found = [
+                {**msgspec.structs.asdict(turn), "models": self._models(key)}
+                for key, turn in self._open_turns()
+                if wanted.fits(turn) and (model is None or self._asked_for(key, model))
+            ]
+            where, values = wanted.condition()
             keys = self._fetch(
-                f"SELECT r.turn_key FROM turn_audit_rows r{condition}{order}", [*values, limit]
+                f"SELECT r.turn_key FROM turn_audit_rows r{where}"
+                " ORDER BY r.timestamp DESC, r.turn_key DESC LIMIT ?",
+                [*values, limit],
             )
             for (key,) in keys:
                 for row in self._rows(TurnAudit, " WHERE r.turn_key = ?", [key]):
                     found.append({**row, "models": self._models(key)})
-        return found
+        found.sort(key=itemgetter("timestamp"), reverse=True)
+        return found[:limit]
 
     def turn(self, turn_id: str) -> dict[str, Any] | None:
         """All that is known of one turn; None if nothing is.
@@ -111,6 +107,7 @@ class Reader:
             if key is None:
                 return None
             turns = self._rows(TurnAudit, " WHERE r.turn_key = ?", [key])
+            turns += self._open_rows(TurnAudit, key)
             return {
                 "turn": turns[0] if turns else None,
                 "access_events": self._of_turn(AccessEvent, key),
@@ -119,7 +116,34 @@ class Reader:
 
     def _of_turn(self, kind: type[Record], key: int) -> list[dict[str, Any]]:
         rows = f" WHERE {schema.turn_range_sql('?1')} AND r.turn_key = ?1"
-        return self._rows(kind, rows + " ORDER BY r.timestamp, r.row_key", [key])
+        found = self._rows(kind, rows + " ORDER BY r.timestamp, r.row_key", [key])
+        found += self._open_rows(kind, key)
+        return sorted(found, key=itemgetter("timestamp"))
+
+    def _open_rows(self, kind: type[Record], key: int) -> list[dict[str, Any]]:
+        codec = CODECS[kind]
+        rows = self._fetch(
+            f"SELECT record FROM open_records o WHERE {schema.open_range_sql('?1')}"
+            " AND log = ?2 ORDER BY open_key",
+            (key, codec.log.name),
+        )
+        return [
+            msgspec.structs.asdict(with_texts(self._db, codec.decode_open(text)))
+            for (text,) in rows
+        ]
+
+    def _open_turns(self) -> list[tuple[int, TurnAudit]]:
+        codec = CODECS[TurnAudit]
+        rows = self._fetch(
+            "SELECT turn_key, record FROM open_records WHERE log = ? ORDER BY open_key DESC",
+            (codec.log.name,),
+        )
+        return [(int(key), cast(TurnAudit, codec.decode_open(text))) for key, text in rows]
+
+    def _asked_for(self, key: int, model: str) -> bool:
+        calls = self._of_turn(ModelCall, key)
+        names = ("requested_model", "model_registry_id", "served_model_name")
+        return any(model in (call[name] for name in names) for call in calls)
 
     def _rows(self, kind: type[Record], rest: str, values: list[Any]) -> list[dict[str, Any]]:
         codec = CODECS[kind]
@@ -134,11 +158,13 @@ class Reader:
 
     def _models(self, key: int) -> list[str]:
         rows = self._fetch(
-            "SELECT DISTINCT requested_model FROM model_calls_rows r"
-            f" WHERE {schema.turn_range_sql('?1')} AND requested_model IS NOT NULL",
+            "SELECT r.requested_model FROM model_calls_rows r"
+            f" WHERE {schema.turn_range_sql('?1')} UNION ALL"
+            " SELECT json_extract(o.record, '$.requested_model') FROM open_records o"
+            f" WHERE {schema.open_range_sql('?1')} AND o.log = 'model_calls'",
             (key,),
         )
-        return [str(name) for (name,) in rows]
+        return list(dict.fromkeys(str(name) for (name,) in rows if name is not None))
 
     def _turn_key(self, text: str) -> int | None:
         """The key of the turn whose id is `text` or begins with it."""
@@ -164,6 +190,38 @@ class Reader:
 
     def _moment(self) -> _Moment:
         return _Moment(self._db)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which turns are asked for; the model is looked for in their calls."""
+
+    since: int | None
+    model: str | None
+    outcome: str | None
+
+    def fits(self, turn: TurnAudit) -> bool:
+        """Whether an open turn is wanted."""
+        is_late = self.since is None or turn.timestamp >= self.since
+        return is_late and self.outcome in (None, "open")
+
+    def condition(self) -> tuple[str, list[Any]]:
+        """The same for rows `r` of closed turns, as SQL and its values."""
+        where: list[str] = []
+        values: list[Any] = []
+        if self.since is not None:
+            where.append("r.timestamp >= ?")
+            values.append(self.since)
+        if self.outcome is not None:
+            where.append("r.outcome = ?")
+            values.append(self.outcome)
+        if self.model is not None:
+            where.append(
+                f"EXISTS (SELECT 1 FROM model_calls_rows m WHERE {_CALLS_OF_R}"
+                " AND ? IN (m.requested_model, m.model_registry_id, m.served_model_name))"
+            )
+            values.append(self.model)
+        return f" WHERE {' AND '.join(where)}" if where else "", values
 
 
 class _Moment:

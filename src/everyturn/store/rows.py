@@ -8,9 +8,10 @@ value there is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -58,12 +59,29 @@ class RowCodec:
         self._listed_at = tuple(own.index(column.name) for column in log.listed)
         self._texts = tuple((i, c) for i, c in enumerate(log.columns) if c.kind in ("text", "json"))
         self._booleans_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "boolean")
+        self._defaults = {column.name: column.default for column in log.columns}
+        reals = [column.name for column in log.columns if column.kind == "real"]
+        self._reals_of: Callable[[Record], tuple[Any, ...]] = (
+            attrgetter(*reals) if len(reals) > 1 else lambda _: ()
+        )
         self._reals_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "real")
         self._plain_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "text")
         self.key_column = schema.row_key(log)
+        self.is_turn = log.is_turn
+        self._open_shift = schema.LOG_BITS + (schema.TURN_ROWS_BITS if log.is_turn else 0)
+        self._log_number = schema.LOGS.index(log)
         self.insert_sql = cache(self._insert_sql)
         self.replace_sql = cache(self._replace_sql)
         self.select_sql = schema.sqlite_select(log)
+        self.select_keyed_sql = schema.sqlite_select(log, f"r.{self.key_column}")
+
+    def open_key(self, key: int) -> int:
+        """The key among the open records of one whose row's key will be `key`."""
+        return key << self._open_shift | self._log_number
+
+    def row_key_of(self, open_key: int) -> int:
+        """The row's key of an open record; undoes `open_key`."""
+        return open_key >> self._open_shift
 
     def _insert_sql(self, count: int) -> str:
         row = "(" + ",".join("?" * len(self._names)) + ")"
@@ -88,7 +106,6 @@ class RowCodec:
     def encode(
         self,
         record: Record,
-        *,
         turn_key: int | None,
         row_key: int | None,
         elsewhere: Elsewhere,
@@ -99,9 +116,8 @@ class RowCodec:
         row_key: None for a turn, whose key is its turn key. Raises UnicodeEncodeError for a lone
         surrogate, which `encode_carefully` takes.
         """
-        values = msgspec.structs.astuple(record)
-        data = _ENCODER.encode(values)
-        row: list[Any] = list(values)
+        data = _ENCODER.encode(record)
+        row: list[Any] = list(msgspec.structs.astuple(record))
         if row_key is not None:
             row.append(row_key)
         for at in self._listed_at:
@@ -132,12 +148,7 @@ class RowCodec:
             nodes.append(value.node if is_listed else None)
             row[at] = None if is_listed else value
         self._settle_texts(row)
-        for at, value in enumerate(row):
-            if type(value) is int and not -_INTEGER_MAX - 1 <= value <= _INTEGER_MAX:
-                # The exact digits stand in the payload; here it is a number to compare.
-                row[at] = float(value) if abs(value) < 10**308 else None
-            elif type(value) is float and value != value:
-                row[at] = None
+        _settle_numbers(row)
         row[self._turn_at] = turn_key
         if row_key is not None:
             row.append(row_key)
@@ -148,23 +159,55 @@ class RowCodec:
             if row[at] is not None:
                 row[at] = text_columns.at_rest(column, row[at])
 
-    def canonical(self, record: Record) -> Record:
-        """The record as it will be when it is read again; lists stay as they are given."""
+    def open_data(self, record: Record) -> tuple[bytes, bool]:
+        """An open record as it rests, in JSON; True where its digest may be taken of just that.
+
+        Raises UnicodeEncodeError for a lone surrogate, which `open_data_carefully` takes.
+        """
+        data = _ENCODER.encode(record)
+        if not _is_quick(data):
+            return self.open_data_carefully(record), False
+        return data, int not in map(type, self._reals_of(record))
+
+    def open_data_carefully(self, record: Record) -> bytes:
+        """As `open_data`, for any values."""
+        return _ENCODER.encode(self._resting(record))
+
+    def decode_open(self, text: str) -> Record:
+        """The record of an open one's JSON; its lists stay references."""
+        values = {
+            name: value
+            for name, value in msgspec.json.decode(text).items()
+            if name in self._defaults
+        }
+        for column in self.log.listed:
+            value = values.get(column.name)
+            if isinstance(value, dict):
+                values[column.name] = ContentRef(value["node"])
+        row = list(msgspec.structs.astuple(self.log.type(**values)))
+        _settle_numbers(row)
+        return self._as_read(row)
+
+    def _resting(self, record: Record) -> Record:
+        """The record with its values as they rest."""
         row = self.encode_carefully(record, turn_key=None, row_key=None, older=None)
         own = row[: len(self.log.columns)]
         own[self._turn_at] = record.turn_id
         for at, column in zip(self._listed_at, self.log.listed, strict=True):
             own[at] = getattr(record, column.name)
-        return self.decode(own)
+        return self._made_of(own)
 
-    def digest(self, record: Record) -> bytes:
-        """What is kept of a revision that a later one replaced: its number and its hash."""
-        values = msgspec.structs.astuple(record)
-        data = self._quick_data(values)
+    def canonical(self, record: Record) -> Record:
+        """The record as it will be when it is read again; lists stay as they are given."""
+        return self._as_read(list(msgspec.structs.astuple(self._resting(record))))
+
+    def digest(self, record: Record, data: bytes | None = None) -> bytes:
+        """What is kept of a revision that a later one replaced: its number and its hash.
+
+        data: the record's JSON, where it is known to be what reading it again would give.
+        """
         if data is None:
-            values = msgspec.structs.astuple(self.canonical(record))
-            # Lone surrogates cannot be encoded; `repr` escapes them, always the same way.
-            data = _encoded(values) or repr(values).encode("utf-8")
+            data = self._canonical_data(record)
         # In pieces under 2 KiB: above that hashlib lets go of the interpreter lock, and taking
         # it back from a busy event loop costs more than the hash.
         sha = hashlib.sha256(data[:_PIECE_BYTES])
@@ -172,32 +215,44 @@ class RowCodec:
             sha.update(data[start : start + _PIECE_BYTES])
         return record.revision.to_bytes(4, "big") + sha.digest()
 
-    def _quick_data(self, values: tuple[Any, ...]) -> bytes | None:
-        """A record's values as JSON; None where reading them again would not give the same."""
-        for at in self._reals_at:
-            if type(values[at]) is int:
-                return None
-        data = _encoded(values)
-        return data if data is not None and _is_quick(data) else None
+    def _canonical_data(self, record: Record) -> bytes:
+        try:
+            data, is_canonical = self.open_data(record)
+            if is_canonical:
+                return data
+            return _ENCODER.encode(self.canonical(record))
+        except UnicodeEncodeError:
+            # Lone surrogates cannot be encoded; `repr` escapes them, always the same way.
+            return repr(msgspec.structs.astuple(self.canonical(record))).encode("utf-8")
 
     def decode(self, values: Sequence[Any]) -> Record:
         """The record of a row that `select_sql` gave."""
-        row = list(values)
+        return self._as_read(list(values))
+
+    def _as_read(self, row: list[Any]) -> Record:
         for at in self._booleans_at:
             if row[at] is not None:
                 row[at] = bool(row[at])
+        for at in self._reals_at:
+            if type(row[at]) is int:
+                row[at] = float(row[at])
         for at in self._plain_at:
             if row[at] is not None:
                 row[at] = text_columns.unescape(row[at])
-        names = (column.name for column in self.log.columns)
-        return self.log.type(**dict(zip(names, row, strict=True)))
+        return self._made_of(row)
+
+    def _made_of(self, row: Sequence[Any]) -> Record:
+        return self.log.type(**dict(zip(self._defaults, row, strict=True)))
 
 
-def _encoded(values: tuple[Any, ...]) -> bytes | None:
-    try:
-        return _ENCODER.encode(values)
-    except UnicodeEncodeError:
-        return None
+def _settle_numbers(row: list[Any]) -> None:
+    """Make every number of a row one that a column holds."""
+    for at, value in enumerate(row):
+        if type(value) is int and not -_INTEGER_MAX - 1 <= value <= _INTEGER_MAX:
+            # The exact digits stand in the payload; here it is a number to compare.
+            row[at] = float(value) if abs(value) < 10**308 else None
+        elif type(value) is float and value != value:
+            row[at] = None
 
 
 def _is_quick(data: bytes) -> bool:

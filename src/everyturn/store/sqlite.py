@@ -8,8 +8,10 @@ Source: SQLite documentation, "Write-Ahead Logging" and "PRAGMA synchronous".
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -32,7 +34,8 @@ Durability = Literal["process", "disk"]
 
 PAGE_BYTES: Final = 4096
 _CACHE_KIB: Final = 16_000
-_MARK_SECONDS: Final = 1.0
+_STATEMENTS: Final = 200
+"""Prepared statements that are kept: one for each table and count of rows, and some others."""
 LOCK_WAIT_MS: Final = 2_000
 """How long a commit waits for a lock that a person's tool may hold."""
 
@@ -68,7 +71,6 @@ class SqliteStore:
         self.path = prepare(self.folder)
         self._lock = FolderLock(self.folder)
         self._is_closed = False
-        self._mark_due = 0.0
         try:
             self._db = _open(self.path, durability, lock_wait_ms)
             migrate(self._db, self.folder)
@@ -154,24 +156,12 @@ class SqliteStore:
         Raises StoreFailure.
         """
         try:
-            self._move_open_mark()
             if self._keeper.finish_due or self._keeper.pages > LOG_PAGES_MAX:
                 self._finish_checkpoint()
             more = self._memory.turns.merge_slice()
             return self._memory.contents.merge_slice() or more
         except apsw.Error as failure:
             raise StoreFailure(f"An index cannot be written: {_kind(failure)}.") from failure
-
-    def _move_open_mark(self) -> None:
-        """Note, once in a while, from which turn on a start after a crash has to look."""
-        now = time.monotonic()
-        if now < self._mark_due:
-            return
-        self._mark_due = now + _MARK_SECONDS
-        first_open = self._memory.first_open()
-        if first_open > self._memory.open_from:
-            self._set_number("open_from", first_open)
-            self._memory.open_from = first_open
 
     def _finish_checkpoint(self) -> None:
         self._keeper.finish_due = False
@@ -189,12 +179,27 @@ class SqliteStore:
     # ------------------------------------------------------------------- reading
 
     def scan(self, record: type[R]) -> Iterator[R]:
-        """Each record of one log, highest revision, in the order they first came."""
+        """Each record of one log, highest revision: by turn, in the order turns first came."""
         codec = CODECS[record]
-        for row in self._db.execute(
-            f"{codec.select_sql} ORDER BY r.{schema.row_key(codec.log)}",
-        ):
-            yield cast(R, codec.decode(row))
+        key = codec.key_column
+        closed = (
+            (row[-1], codec.decode(row[:-1]))
+            for row in self._db.execute(f"{codec.select_keyed_sql} ORDER BY r.{key}")
+        )
+        still_open: list[tuple[int, R]] = self._open_records(record)
+        for _, one in heapq.merge(closed, still_open, key=itemgetter(0)):
+            yield cast(R, careful.with_texts(self._db, one))
+
+    def _open_records(self, kind: type[R]) -> list[tuple[int, R]]:
+        """Key and record of what is open in a log; lists are references."""
+        codec = CODECS[kind]
+        return [
+            (codec.row_key_of(int(key)), cast(R, codec.decode_open(text)))
+            for key, text in self._db.execute(
+                "SELECT open_key, record FROM open_records WHERE log = ? ORDER BY open_key",
+                (codec.log.name,),
+            )
+        ]
 
     # ----------------------------------------------------------- after the facts
 
@@ -203,8 +208,8 @@ class SqliteStore:
 
         now: microseconds. Each gets a further revision; what was not known stays unknown.
         """
-        calls = self._open_rows(ModelCall)
-        turns = {turn.turn_id: turn for turn in self._open_rows(TurnAudit)}
+        calls = [call for _, call in self._open_records(ModelCall)]
+        turns = {turn.turn_id: turn for _, turn in self._open_records(TurnAudit)}
         for call in calls:
             if call.turn_id not in turns:
                 turns.update((one.turn_id, one) for one in self._turn_rows(call.turn_id))
@@ -217,19 +222,8 @@ class SqliteStore:
             )
         for records in groups.values():
             self.append([Group(records=tuple(records))])
-        self._memory.find_open()
         self._set_number("interrupted_at", now)
         return len(turns)
-
-    def _open_rows(self, kind: type[R]) -> list[R]:
-        codec = CODECS[kind]
-        start = self._memory.open_from
-        rows = self._db.execute(
-            f"{codec.select_sql} WHERE r.{codec.key_column} >= ?"
-            f" AND r.{codec.log.open_column} IS NULL",
-            (start if codec.log.is_turn else start << schema.TURN_ROWS_BITS,),
-        )
-        return [cast(R, codec.decode(row)) for row in rows]
 
     def _turn_rows(self, turn_id: str) -> list[TurnAudit]:
         self._memory.turns.ask([turn_id])
@@ -241,8 +235,12 @@ class SqliteStore:
     def _call_count(self, turn_id: str) -> int:
         self._memory.turns.ask([turn_id])
         key = self._memory.turns.find(turn_id)
-        sql = f"SELECT count(*) FROM model_calls_rows r WHERE {schema.turn_range_sql('?1')}"
-        return _number(self._db, sql, key)
+        closed = f"SELECT count(*) FROM model_calls_rows r WHERE {schema.turn_range_sql('?1')}"
+        still_open = (
+            f"SELECT count(*) FROM open_records o WHERE {schema.open_range_sql('?1')}"
+            " AND o.log = 'model_calls'"
+        )
+        return _number(self._db, f"SELECT ({closed}) + ({still_open})", key)
 
     def _set_number(self, name: str, value: int) -> None:
         self._db.execute(SET_NUMBER_SQL, (name, value))
@@ -269,12 +267,6 @@ class SqliteStore:
         try:
             self._keeper.stop()
             self._roll_back()
-            self._mark_due = 0.0
-            self._move_open_mark()
-        except apsw.Error:
-            # The mark only saves work; the next start looks further back.
-            self._mark_due = 0.0
-        try:
             self._db.close()
         finally:
             self._lock.release()
@@ -282,7 +274,9 @@ class SqliteStore:
 
 def _open(path: Path, durability: Durability, lock_wait_ms: int) -> apsw.Connection:
     try:
-        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        db = apsw.Connection(
+            str(path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS
+        )
         db.set_busy_timeout(lock_wait_ms)
         db.pragma("page_size", PAGE_BYTES)
         # What is deleted is overwritten, so an erased text is not left in a free page.
