@@ -103,7 +103,7 @@ async def test_ai(node_folder: Path, behind: Behind) -> None:
     assert seen["after"] == ANSWER
     check_history(behind)
 
-    assert seen["limited"]["status"] == 429
+    assert (seen["limited"]["kind"], seen["limited"]["status"]) == ("AI_APICallError", 429)
     assert int(seen["limited"]["retryAfter"]) > 0
     assert seen["unknown"]["code"] == "model_not_found"
     for ended in (seen["cut"], seen["broken"]):
