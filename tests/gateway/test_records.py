@@ -195,9 +195,9 @@ async def test_every_request_leaves_an_access_row_but_probes(tmp_path: Path) -> 
     """Lists, refusals and unknown paths are access rows by their route; probes are counted."""
     async with gateway_and_mock(tmp_path / "data") as (running, _):
         root = str(running.client.base_url).removesuffix("/v1/")
-        for path in ("/v1/models", "/secret?token=abc", "/healthz", "/readyz"):
+        for path in ("/v1/models", "/secret?token=abc", "/healthz", "/readyz", "/metrics"):
             await running.client.get(root + path)
-        await until(lambda: running.gateway.app.probes == 2)
+        await until(lambda: running.gateway.app.probes == 3)
     db = sqlite3.connect(tmp_path / "data" / "everyturn.db")
     rows = db.execute("SELECT path_template, status_code, turn_id FROM access_events").fetchall()
     db.close()

@@ -29,6 +29,7 @@ from everyturn.gateway.http import (
     failure_headers,
 )
 from everyturn.gateway.log import Log
+from everyturn.gateway.metrics import CONTENT_TYPE
 from everyturn.gateway.models import Model, Models
 from everyturn.gateway.records import Recording
 from everyturn.transport.base import Timeouts, Transport
@@ -39,6 +40,7 @@ Handler = Callable[[Exchange], Awaitable[None]]
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _PROBES: Final = ("/healthz", "/readyz")
+"""Paths that need no key; they and `/metrics` are counted and not recorded."""
 
 
 class App:
@@ -52,13 +54,15 @@ class App:
         self._recording = recording
         self._log = log
         self.chat = chat
+        self.metrics = chat.metrics
         self.probes = 0
-        """Health probes answered; they are counted and not recorded."""
+        """Probes and readings of the metrics; they are counted and not recorded."""
         self._routes: dict[tuple[str, str], Handler] = {
             ("POST", "/v1/chat/completions"): chat.answer,
             ("GET", "/v1/models"): self._list_models,
             ("GET", "/healthz"): self._alive,
             ("GET", "/readyz"): self._ready,
+            ("GET", "/metrics"): self._tell_metrics,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,7 +116,8 @@ class App:
 
     async def _note(self, exchange: Exchange) -> None:
         """The access record of a request that no turn's own commit has recorded."""
-        if exchange.route in _PROBES:
+        self.metrics.request(route=exchange.route, method=exchange.method, status=exchange.status)
+        if exchange.route in _PROBES or exchange.route == "/metrics":
             self.probes += 1
             return
         await self._recording.access(exchange)
@@ -138,6 +143,34 @@ class App:
 
     async def _alive(self, exchange: Exchange) -> None:
         await exchange.answer(200, b'{"status":"alive"}')
+
+    async def _tell_metrics(self, exchange: Exchange) -> None:
+        exchange.principal.require("admin")
+        recording = self._recording
+        gauges = {
+            "everyturn_open_turns": ("Turns under way.", self.chat.open_turns),
+            "everyturn_store_writable": (
+                "1 while records can be written.",
+                int(recording.is_healthy),
+            ),
+            "everyturn_record_queue_bytes": (
+                "Records that wait for the store.",
+                recording.queued_bytes,
+            ),
+            "everyturn_unrecorded_turns_total": (
+                "Turns served without a record, by the operator's choice.",
+                recording.unrecorded_turns,
+            ),
+            "everyturn_access_events_lost_total": (
+                "Access rows of requests without a turn that could not be written.",
+                recording.access_events_lost,
+            ),
+            "everyturn_log_lines_lost_total": (
+                "Log lines that could not be written.",
+                self._log.lines_lost,
+            ),
+        }
+        await exchange.answer(200, self.metrics.text(gauges), content_type=CONTENT_TYPE)
 
     @property
     def is_ready(self) -> bool:

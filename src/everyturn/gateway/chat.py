@@ -29,6 +29,7 @@ from everyturn.gateway.http import (
     failure_headers,
 )
 from everyturn.gateway.log import Log
+from everyturn.gateway.metrics import Metrics
 from everyturn.gateway.models import Models
 from everyturn.gateway.records import Recording
 from everyturn.transport.base import Transport
@@ -66,6 +67,7 @@ class ChatService:
         self._is_cut_off = False
         self._is_idle: asyncio.Event | None = None
         self.is_stopping = False
+        self.metrics = Metrics()
 
     @property
     def open_turns(self) -> int:
@@ -136,6 +138,7 @@ class ChatService:
         )
         call = Call(plan, self._transport, exchange)
         result = await self._run(exchange, call)
+        self.metrics.call(model.target.name, result)
         try:
             await record.close(result)
         except AuditUnavailable as failure:

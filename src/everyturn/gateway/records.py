@@ -102,6 +102,11 @@ class Recording:
         """Whether records can be written, as far as the last try says."""
         return self._writer is None or self._writer.healthy
 
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of records that wait for the store."""
+        return 0 if self._writer is None else self._writer.queued_bytes
+
     async def turn(self, exchange: Exchange) -> TurnRecord:
         """The record of the turn that this exchange opens or joins."""
         if self._writer is None:
