@@ -153,3 +153,27 @@ async def test_every_value_arrives(recordings_folder: Path, tmp_path: Path, name
                 faults += [f"{recording.id} {fault}" for fault in found]
 
     assert not faults, "\n".join(faults)
+
+
+async def test_end_marker_alone_where_the_operator_trusts_it(
+    recordings_folder: Path, tmp_path: Path
+) -> None:
+    """A server that never says a finish arrives in order where `terminal = "done"` says so."""
+    everything = read_recordings(recordings_folder, "generic-strict")
+    recordings = [one for one in everything if one.is_stream and not one.is_finished()]
+    faults: list[str] = []
+    async with MockProvider() as mock:
+        models = models_of(recordings, "generic-strict", mock, terminal="done")
+        async with running_gateway(models, tmp_path / "data") as running:
+            for recording in recordings:
+                answer = await play(running, mock, recording)
+                *shown, last = data_events(answer.content)
+                mapping = Mapping(load_preset("generic-strict"))
+                trees = [tree for _, tree in recording.events() if tree != DONE]
+                said = [frame for tree in trees for frame in mapping.frame(tree)]
+                found = differences(ledger(said), ledger(shown))
+                found += [] if last == DONE else [f"ends with {last}"]
+                faults += [f"{recording.id} {fault}" for fault in found]
+
+    assert recordings
+    assert not faults, "\n".join(faults)
