@@ -175,4 +175,5 @@ def test_other_data_in_the_same_frame(raw: bytes, shown: bytes) -> None:
 def test_what_is_part_of_an_event() -> None:
     """Blank lines and comments at the end of a body are no event that broke off."""
     assert has_fields(b"\n: ping\n\n: p") is False
+    assert has_fields(b"\xef\xbb\xbf: ping") is False
     assert has_fields(b": ping\nda") is True

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from everyturn.errors import ReasoningConflict
+from everyturn.wire.preset import CARRIERS
 from everyturn.wire.reasoning import (
     MarkedSplitter,
     Mirror,
@@ -56,6 +57,12 @@ def test_what_is_withheld() -> None:
     assert not is_withheld("thought_signature", "x")
     assert not is_withheld("reasoning", None)
     assert not is_withheld("content", "x")
+
+
+@pytest.mark.parametrize("carrier", [name for name in CARRIERS if name != "content_list"])
+def test_known_carriers_speak_for_themselves(carrier: str) -> None:
+    """Every known carrier is told by its name alone; a content list is told by its items."""
+    assert speaks_of_reasoning(carrier)
 
 
 # ------------------------------------------------------------------ mirrors

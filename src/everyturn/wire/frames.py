@@ -68,53 +68,30 @@ class Frame(msgspec.Struct, frozen=True):
 class SseSplitter:
     """Bytes in, whole frames out. `close` gives what was left."""
 
-    __slots__ = ("_buffer", "_has_returns", "_lead", "_searched", "_started")
+    __slots__ = ("_buffer", "_has_returns", "_searched")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._searched = 0
-        self._lead = b""
-        self._started = False
         self._has_returns = False
 
     @property
     def pending(self) -> int:
         """Bytes received that are in no frame yet."""
-        return len(self._buffer) + len(self._lead)
+        return len(self._buffer)
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The raw bytes of each frame that `chunk` completes, for `parse_frame`."""
-        if not self._started:
-            chunk = self._start(chunk)
         if self._has_returns or b"\r" in chunk:
-            raws = self._cut_at_any_end(chunk)
-        else:
-            raws = self._cut_at_line_feeds(chunk)
-        if self._lead and raws:
-            raws[0] = self._lead + raws[0]
-            self._lead = b""
-        return raws
+            return self._cut_at_any_end(chunk)
+        return self._cut_at_line_feeds(chunk)
 
     def close(self) -> bytes:
         """The bytes of the last event, when the body ended without its blank line; b"" if none."""
-        raw = self._lead + bytes(self._buffer)
+        raw = bytes(self._buffer)
         self._buffer.clear()
-        self._lead = b""
         self._searched = 0
         return raw
-
-    def _start(self, chunk: bytes) -> bytes:
-        """The first bytes: a byte order mark is kept for the first frame's raw bytes only."""
-        self._buffer += chunk
-        if len(self._buffer) < len(_BOM) and _BOM.startswith(bytes(self._buffer)):
-            return b""
-        self._started = True
-        chunk = bytes(self._buffer)
-        self._buffer.clear()
-        if chunk.startswith(_BOM):
-            self._lead = _BOM
-            return chunk[len(_BOM) :]
-        return chunk
 
     def _cut_at_line_feeds(self, chunk: bytes) -> list[bytes]:
         """Whole events of a stream that so far has no carriage return."""
@@ -182,4 +159,5 @@ def parse_frame(raw: bytes) -> Frame:
 
 def has_fields(raw: bytes) -> bool:
     """Whether bytes hold a line, or part of one, that is neither blank nor a comment."""
-    return any(line and not line.startswith(b":") for line in _ENDS.split(raw))
+    lines = _ENDS.split(raw.removeprefix(_BOM))
+    return any(line and not line.startswith(b":") for line in lines)

@@ -12,23 +12,11 @@ from typing import Any, Final
 
 from everyturn.errors import ReasoningConflict
 
-KNOWN_CARRIERS: Final = frozenset(
-    {
-        "reasoning_content",
-        "reasoning",
-        "reasoning_details",
-        "thinking",
-        "thinking_blocks",
-        "thought_signature",
-    }
-)
-"""Keys of a message or delta that are known to carry reasoning somewhere."""
-
 _SPEAKS: Final = re.compile("reasoning|think|thought", re.IGNORECASE)
 
 
 def speaks_of_reasoning(key: str) -> bool:
-    """Whether a key nobody evidenced has a name that speaks of reasoning."""
+    """Whether a key has a name that speaks of reasoning, as all names of known carriers do."""
     return _SPEAKS.search(key) is not None
 
 
@@ -37,11 +25,7 @@ def is_withheld(key: str, value: Any) -> bool:
 
     An opaque signature says nothing, and the provider wants it back.
     """
-    return (
-        key != "thought_signature"
-        and (key in KNOWN_CARRIERS or speaks_of_reasoning(key))
-        and not is_empty(value)
-    )
+    return key != "thought_signature" and speaks_of_reasoning(key) and not is_empty(value)
 
 
 def is_empty(value: Any) -> bool:

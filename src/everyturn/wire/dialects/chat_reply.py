@@ -28,12 +28,7 @@ from everyturn.wire.growing import MISSING, Missing
 from everyturn.wire.limits import Limits
 from everyturn.wire.preset import Target
 from everyturn.wire.reader import Malformed, key_name, read_provider, write
-from everyturn.wire.reasoning import (
-    KNOWN_CARRIERS,
-    is_empty,
-    is_withheld,
-    speaks_of_reasoning,
-)
+from everyturn.wire.reasoning import is_empty, is_withheld, speaks_of_reasoning
 
 ENVELOPE: Final = frozenset(
     {"id", "object", "created", "model", "service_tier", "system_fingerprint", "obfuscation"}
@@ -332,7 +327,7 @@ class ChatDecoder:
             self.hold(value, (scope, index, key))
         else:
             self.hold([key, value])
-        if is_empty(value) or not (key in KNOWN_CARRIERS or speaks_of_reasoning(key)):
+        if is_empty(value) or not speaks_of_reasoning(key):
             self._events.append(ev.Unknown(scope, index, key, value))
             return True
         if is_evidenced:
