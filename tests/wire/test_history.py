@@ -206,18 +206,22 @@ def test_equal_copies_count_as_one() -> None:
     assert converted(PLAIN, message).reasoning_chars == 1
 
 
-def test_a_null_copy_is_no_copy() -> None:
-    """A carrier without a value does not contradict one with a text."""
-    sent = back(OLLAMA, content="a", reasoning_content="t", reasoning=None)
-
-    assert sent == {"content": "a", "reasoning": "t"}
+@pytest.mark.parametrize("empty", [None, "", [], {}])
+def test_an_empty_copy_is_no_copy(empty: Any) -> None:
+    """A carrier that says nothing does not contradict one with a text."""
+    for message in (
+        {"reasoning_content": "t", "reasoning": empty},
+        {"reasoning_content": empty, "reasoning": "t"},
+    ):
+        assert back(OLLAMA, content="a", **message) == {"content": "a", "reasoning": "t"}
+        assert converted(MISTRAL, {**message, "content": [THOUGHT]}).reasoning_chars == 1
 
 
 @pytest.mark.parametrize(
     "target, message, param",
     [
         (PLAIN, {"reasoning": "a", "reasoning_content": "b"}, "messages[1].reasoning_content"),
-        (PLAIN, {"reasoning": "", "reasoning_content": "b"}, "messages[1].reasoning_content"),
+        (PLAIN, {"reasoning_content": "a", "reasoning": "aa"}, "messages[1].reasoning"),
         (MISTRAL, {"reasoning": "a", "content": [THOUGHT]}, "messages[1].content[0]"),
         (MISTRAL, {"content": [THOUGHT], "reasoning_content": "x"},
          "messages[1].reasoning_content"),
@@ -240,15 +244,9 @@ def test_different_copies_are_refused(target: Target, message: dict[str, Any], p
         (FORBIDDEN, {"reasoning_content": ["t"]}, "messages[1].reasoning_content"),
         (OPENROUTER, {"reasoning_details": "t"}, "messages[1].reasoning_details"),
         (OPENROUTER, {"reasoning_details": 5}, "messages[1].reasoning_details"),
-        (OPENROUTER, {"reasoning_details": [DETAILS[0], "t"]}, "messages[1].reasoning_details"),
-        (MISTRAL, {"reasoning_details": [{"type": "other"}]},
-         "messages[1].reasoning_details[0]"),
-        (MISTRAL,
-         {"reasoning_details": [{"type": "thinking"}, {"type": "thinking", "thinking": 1}]},
-         "messages[1].reasoning_details[1]"),
         (MISTRAL, {"content": [{"type": "thinking"}]}, "messages[1].content[0].thinking"),
-        (MISTRAL, {"content": [{"type": "thinking", "thinking": ["t"]}]},
-         "messages[1].content[0].thinking"),
+        (MISTRAL, {"content": ["t", {"type": "thinking", "thinking": {}}]},
+         "messages[1].content[1].thinking"),
     ],
 )  # fmt: skip
 def test_a_carrier_of_the_wrong_type_is_refused(
@@ -269,7 +267,7 @@ def test_a_carrier_of_the_wrong_type_is_refused(
         ({"reasoning_details": DETAILS}, "messages[1].reasoning_details"),
         ({"thinking_blocks": [{}]}, "messages[1].thinking_blocks"),
         ({"thinking": "secret"}, "messages[1].thinking"),
-        ({"content": [THOUGHT]}, "messages[1].content[0]"),
+        ({"content": ["a", THOUGHT]}, "messages[1].content[1]"),
     ],
 )
 def test_a_structure_that_the_provider_does_not_read_is_refused(
@@ -288,6 +286,15 @@ def test_an_empty_structure_that_the_provider_does_not_read_is_left_out(
 ) -> None:
     """An answer may have shown an empty carrier of any kind; it says nothing and is not sent."""
     assert back(PLAIN, content="a", **{key: empty}) == {"content": "a"}
+
+
+@pytest.mark.parametrize("item", [{"type": "other"}, {"type": "thinking", "thinking": 1}, "text"])
+def test_details_that_this_gateway_does_not_show_are_refused(item: Any) -> None:
+    """Beside a content list only what was shown of its thinking items is known."""
+    failure = refusal(MISTRAL, reasoning_details=[{"type": "thinking"}, item])
+
+    assert type(failure) is UnknownParameter
+    assert failure.param == "messages[1].reasoning_details[1]"
 
 
 def test_an_empty_structure_that_the_provider_reads_stays() -> None:
@@ -363,12 +370,32 @@ def test_carried_drift_is_taken_back() -> None:
         "content": [THOUGHT],
         "reasoning_content": "a",
         "reasoning": "other",
-        "reasoning_details": DETAILS,
-        "thinking_blocks": None,
+        "reasoning_details": "odd",
+        "thinking_blocks": [5],
     }
-    kept = {key: value for key, value in message.items() if key != "thinking_blocks"}
 
-    assert back(carry, **message) == kept
+    assert back(carry, **message, thinking=None) == message
+
+
+def test_carried_drift_of_any_type_is_taken_back() -> None:
+    """Drift of the wrong type was shown as it came, and goes back so, beside the rest."""
+    carry = a_target(read=("reasoning",), history_carrier="reasoning", on_drift="carry")
+    lists = a_target(read=("content_list",), history_carrier="content_list", on_drift="carry")
+    own = {"type": "thinking", "closed": True}
+
+    assert back(carry, reasoning_content=5, reasoning="t") == {
+        "reasoning_content": 5,
+        "reasoning": "t",
+    }
+    assert refusal(carry, reasoning=5).param == "messages[1].reasoning"
+    assert back(lists, content="a", reasoning_details=[own, "odd"]) == {
+        "content": [{**own, "thinking": []}, {"type": "text", "text": "a"}],
+        "reasoning_details": ["odd"],
+    }
+    assert back(lists, content="a", reasoning_details=["odd"]) == {
+        "content": "a",
+        "reasoning_details": ["odd"],
+    }
 
 
 def test_carried_drift_is_removed_where_reasoning_is_forbidden() -> None:

@@ -96,6 +96,7 @@ def test_a_native_content_list_stays() -> None:
         {"type": "text", "text": "u", "more": 1},
         {"type": "reference", "text": "w"},
         {"type": "text", "text": 5},
+        "odd",
     ]
     native = [
         {"type": "thinking", "thinking": inner, "closed": True},
@@ -140,3 +141,17 @@ def test_tags_are_those_of_the_target() -> None:
 
     assert back(target, content="a", reasoning="") == {"content": "<thought></thought>a"}
     assert back(target, content="a", reasoning=None) == {"content": "a"}
+
+
+def test_a_content_list_is_rebuilt_where_text_is_the_carrier() -> None:
+    """What stood beside thinking items goes back in a list, also beside another carrier."""
+    target = a_target(read=("content_list", "reasoning_content"))
+    details = [{"type": "thinking", "signature": "s"}]
+
+    assert back(target, content="", reasoning_content="t", reasoning_details=details) == {
+        "content": [{**details[0], "thinking": THOUGHT["thinking"]}]
+    }
+    assert back(target, content="a", reasoning_content="t") == {
+        "content": "a",
+        "reasoning_content": "t",
+    }

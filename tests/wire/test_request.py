@@ -111,7 +111,7 @@ def test_nul_is_accepted() -> None:
         {"role": "assistant"},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "c"}]},
         {"role": "assistant", "content": "a", "tool_calls": None, "refusal": None},
-        {"role": "assistant", "content": [{"type": "text", "text": "a"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "a"}, "b"]},
         {"role": "tool", "tool_call_id": "c"},
         {"role": "tool", "tool_call_id": "c", "content": None},
         {"role": "function", "name": "f", "content": None},

@@ -8,22 +8,33 @@ refused. Nothing is invented, and opaque parts (signatures, `extra_content`) are
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from everyturn.errors import HistoryReasoningMissing, InvalidValue, UnknownParameter
+from everyturn.wire.history_forms import (
+    EMPTY,
+    Message,
+    as_content_list,
+    as_tags,
+    as_text,
+    beside_details,
+    details_of,
+    is_detail,
+    texts_of,
+    thinking_text,
+    without,
+)
 from everyturn.wire.preset import Target
-
-Message = dict[str, Any]
 
 _CARRIERS: Final = frozenset(
     {"reasoning_content", "reasoning", "thinking", "reasoning_details", "thinking_blocks"}
 )
 _ITEMS: Final = ("thinking", "redacted_thinking", "reasoning")
 """Types of reasoning items in a content list; a provider that reads such lists has the first."""
+_FORMS: Final = ("tags", "content_list", "reasoning_details")
+"""Carriers in history that are no text member."""
 _LISTS: Final = ("reasoning_details", "thinking_blocks")
-_EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
 _STRIP_HINT: Final = (
     'Remove it from the history, or let the operator set `history_reasoning = "strip"`.'
 )
@@ -54,7 +65,7 @@ class _Policy:
     texts: tuple[str, ...]
     """Members that hold the reasoning as one string; equal ones are copies."""
     structures: frozenset[str]
-    """Structured carriers that this provider reads: they go as they came."""
+    """Carriers that this provider evidences: structured ones of them go as they came."""
     carry: bool
     """Whether a carrier that the provider does not evidence goes as it came."""
     required: bool
@@ -71,6 +82,8 @@ class _Found:
 
     text: str | None = None
     """The one text of all text carriers; None where none holds a string."""
+    copies: list[str] = field(default_factory=list)
+    """The members that hold this text, or nothing."""
     is_present: bool = False
     """Whether a carrier that the provider reads stands there, null and empty texts included."""
     foreign: str | None = None
@@ -79,6 +92,10 @@ class _Found:
     """Path of the first carrier that holds something."""
     items: tuple[Message, ...] = ()
     """Thinking items of the content list."""
+    details: list[Message] = field(default_factory=list)
+    """What stood beside the text of thinking items, as this gateway shows it."""
+    others: list[Any] = field(default_factory=list)
+    """What else stands in `reasoning_details` beside these."""
     chars: int = 0
 
 
@@ -156,12 +173,11 @@ def _policy(target: Target, thinking: bool | None) -> _Policy:
     texts += [key for key in ("reasoning", "thinking") if key in target.read]
     if not carry and "reasoning" not in texts:
         texts.append("reasoning")
-    if carrier not in texts and carrier not in ("tags", "content_list", "reasoning_details"):
+    structures = {*target.read, *preset.carry}
+    if carrier in _FORMS:
+        structures.add(carrier)
+    elif carrier not in texts:
         texts.append(carrier)
-    structures = {carrier, *target.read, *preset.carry}
-    if carrier == "content_list":
-        # What stood beside the text of thinking items is shown there.
-        structures.add("reasoning_details")
     return _Policy(
         action=action,
         carrier=carrier,
@@ -176,11 +192,11 @@ def _policy(target: Target, thinking: bool | None) -> _Policy:
     )
 
 
-def _is_item(part: Message, policy: _Policy) -> bool:
-    return part.get("type") in policy.items
+def _is_item(part: Any, policy: _Policy) -> bool:
+    return type(part) is dict and part.get("type") in policy.items
 
 
-def _has_items(content: list[Message], policy: _Policy) -> bool:
+def _has_items(content: list[Any], policy: _Policy) -> bool:
     return any(_is_item(part, policy) for part in content)
 
 
@@ -188,34 +204,36 @@ def _find(message: Message, index: int, policy: _Policy) -> _Found:
     """Read every carrier of one message, and hold its text copies against each other."""
     found = _Found()
     for key, value in message.items():
+        path = f"messages[{index}].{key}"
         if key == "content":
             if type(value) is list and _has_items(value, policy):
-                _find_items(value, f"messages[{index}].content", policy, found)
-        elif key in policy.known:
-            path = f"messages[{index}].{key}"
-            if key in policy.texts:
-                found.is_present = True
-                _find_text(value, path, found)
-            else:
-                _find_structure(key, value, path, policy, found)
+                _find_items(value, path, policy, found)
+        elif key in policy.texts:
+            _find_text(key, value, path, policy, found)
+        elif key in policy.known and value not in EMPTY:
+            _find_structure(key, value, path, policy, found)
     if found.text:
         found.chars = len(found.text)
     return found
 
 
-def _find_text(value: Any, path: str, found: _Found) -> None:
-    if value is None:
-        return
-    if type(value) is not str:
-        raise InvalidValue(f"`{path}` must be a string or null.", param=path)
+def _find_text(key: str, value: Any, path: str, policy: _Policy, found: _Found) -> None:
+    found.is_present = True
     if value and found.first is None:
         found.first = path
-    if found.text is not None and found.text != value:
-        raise _copies_differ(path)
-    found.text = value
+    if type(value) is str:
+        # An empty copy contradicts nothing: answers may show one beside the text.
+        if found.text and value and found.text != value:
+            raise _copies_differ(path)
+        found.text = found.text or value
+    elif value not in EMPTY:
+        if policy.carry and key not in policy.structures:
+            return
+        raise InvalidValue(f"`{path}` must be a string or null.", param=path)
+    found.copies.append(key)
 
 
-def _find_items(content: list[Message], path: str, policy: _Policy, found: _Found) -> None:
+def _find_items(content: list[Any], path: str, policy: _Policy, found: _Found) -> None:
     places = [at for at, part in enumerate(content) if _is_item(part, policy)]
     found.is_present = True
     found.items = tuple(content[at] for at in places)
@@ -224,64 +242,38 @@ def _find_items(content: list[Message], path: str, policy: _Policy, found: _Foun
     if "content_list" not in policy.structures:
         found.foreign = found.foreign or first
         return
-    text = "".join(
-        _item_text(item, f"{path}[{at}].thinking")
-        for at, item in zip(places, found.items, strict=True)
-    )
-    if found.text is not None and found.text != text:
+    text = ""
+    for at in places:
+        part = thinking_text(content[at])
+        if part is None:
+            here = f"{path}[{at}].thinking"
+            raise InvalidValue(f"`{here}` must be a string or a list.", param=here)
+        text += part
+    if found.text and found.text != text:
         raise _copies_differ(first)
     found.text = text
 
 
-def _item_text(item: Message, path: str) -> str:
-    """The text of a thinking item; inner items of other kinds have none."""
-    inner = item.get("thinking")
-    if type(inner) is str:
-        return inner
-    if type(inner) is not list or any(type(part) is not dict for part in inner):
-        raise InvalidValue(f"`{path}` must be a string or a list of objects.", param=path)
-    return "".join(part["text"] for part in inner if _is_text(part))
-
-
-def _is_text(part: Message) -> bool:
-    """Whether an inner item is text and nothing beside; the answers are read by the same rule."""
-    return len(part) == 2 and part.get("type") == "text" and type(part.get("text")) is str
-
-
 def _find_structure(key: str, value: Any, path: str, policy: _Policy, found: _Found) -> None:
-    if value in _EMPTY:
-        return
     found.first = found.first or path
     found.is_present = True
-    if key not in policy.structures:
-        found.foreign = found.foreign or path
-    if key not in _LISTS:
+    if type(value) is not list:
+        if key in _LISTS and not policy.carry:
+            raise InvalidValue(f"`{path}` must be a list or null.", param=path)
+        if key not in policy.structures:
+            found.foreign = found.foreign or path
         return
-    if type(value) is not list or any(type(item) is not dict for item in value):
-        raise InvalidValue(f"`{path}` must be a list of objects or null.", param=path)
-    if key == "reasoning_details" and policy.carrier == "content_list":
-        _check_details(value, path)
     if not found.chars:
-        found.chars = sum(len(text) for text in _texts(value))
-
-
-def _texts(items: Iterable[Message]) -> Iterable[str]:
-    """The readable texts of `reasoning_details` or `thinking_blocks`."""
-    for item in items:
-        for key in ("text", "summary", "thinking"):
-            text = item.get(key)
-            if type(text) is str:
-                yield text
-
-
-def _check_details(details: list[Message], path: str) -> None:
-    """What stood beside the text of a content list's thinking items comes back as it was shown."""
-    for at, item in enumerate(details):
-        if item.get("type") != "thinking" or type(item.get("thinking", [])) is not list:
-            here = f"{path}[{at}]"
-            raise InvalidValue(
-                f"`{here}` is not a thinking item as this gateway shows them.", param=here
-            )
+        found.chars = sum(len(text) for text in texts_of(value))
+    if key in policy.structures:
+        return
+    if key == "reasoning_details" and "content_list" in policy.structures:
+        found.details = [item for item in value if is_detail(item)]
+        found.others = [item for item in value if not is_detail(item)]
+        if found.others:
+            found.foreign = found.foreign or f"{path}[{value.index(found.others[0])}]"
+    else:
+        found.foreign = found.foreign or path
 
 
 def _apply(
@@ -291,22 +283,23 @@ def _apply(
     if policy.action == "refuse":
         if found.first is not None:
             raise _not_accepted(found.first)
-        return _without(message, policy.known), 0
+        return without(message, policy.known), 0
     if policy.action == "remove":
         return _without_reasoning(message, policy), 0
     if found.foreign is not None and not policy.carry:
         raise _not_accepted(found.foreign)
-    message = _without(message, _unread(message, policy))
-    if policy.carrier == "content_list":
-        return _as_content_list(message, found, policy, index), 0
+    message = without(message, _unread(message, policy))
+    if policy.carrier == "content_list" or found.details:
+        return _as_content_list(message, found, index), 0
     if found.items and "content_list" in policy.structures:
         # The provider reads content lists as they are, so the items say it all.
-        return _without(message, policy.texts), 0
+        return without(message, found.copies), 0
     if policy.carrier == "tags":
-        return _as_tags(message, found, policy, target)
+        return as_tags(message, target.tag, found.text, found.copies)
     if policy.carrier == "reasoning_details":
-        return _beside_details(message, found, policy, target), 0
-    return _as_text(message, policy.carrier, found.text, policy.texts), 0
+        key = "reasoning" if "reasoning" in target.preset.read else "reasoning_content"
+        return beside_details(message, key, found.text, found.copies), 0
+    return as_text(message, policy.carrier, found.text, found.copies), 0
 
 
 def _unread(message: Message, policy: _Policy) -> list[str]:
@@ -317,20 +310,12 @@ def _unread(message: Message, policy: _Policy) -> list[str]:
         if key in message
         and key not in policy.texts
         and key not in policy.structures
-        and message[key] in _EMPTY
+        and message[key] in EMPTY
     ]
 
 
-def _without(message: Message, keys: Iterable[str]) -> Message:
-    """The message without these members; the same object where it has none of them."""
-    gone = [key for key in keys if key in message]
-    if not gone:
-        return message
-    return {key: value for key, value in message.items() if key not in gone}
-
-
 def _without_reasoning(message: Message, policy: _Policy) -> Message:
-    kept = _without(message, policy.known)
+    kept = without(message, policy.known)
     content = kept.get("content")
     if type(content) is list and _has_items(content, policy):
         rest = [part for part in content if not _is_item(part, policy)]
@@ -338,106 +323,31 @@ def _without_reasoning(message: Message, policy: _Policy) -> Message:
     return kept
 
 
-def _as_text(message: Message, key: str, text: str | None, texts: tuple[str, ...]) -> Message:
-    """The message with one text member `key`, standing where the first copy stood."""
-    present = [name for name in message if name in texts]
-    if not present or (present == [key]):
-        return message
-    sent: Message = {}
-    for name, value in message.items():
-        if name not in texts:
-            sent[name] = value
-        elif name == present[0]:
-            sent[key] = text
+def _as_content_list(message: Message, found: _Found, index: int) -> Message:
+    """The message with a content list of thinking and other items, as the provider sent it."""
+    sent = without(message, found.copies)
+    if found.details:
+        sent = without(sent, ("reasoning_details",))
+        if found.others:
+            sent = {**sent, "reasoning_details": found.others}
+    if not found.items:
+        return as_content_list(sent, found.text, found.details)
+    if found.details and found.details != details_of(found.items):
+        raise _copies_differ(f"messages[{index}].reasoning_details")
     return sent
-
-
-def _beside_details(message: Message, found: _Found, policy: _Policy, target: Target) -> Message:
-    """`reasoning_details` as they came; the text beside them only where it says more."""
-    details = message.get("reasoning_details")
-    if details:
-        if found.text is None or found.text == "".join(_texts(details)):
-            return _without(message, policy.texts)
-    key = "reasoning" if "reasoning" in target.preset.read else "reasoning_content"
-    return _as_text(message, key, found.text, policy.texts)
-
-
-def _as_tags(
-    message: Message, found: _Found, policy: _Policy, target: Target
-) -> tuple[Message, int]:
-    sent = _without(message, policy.texts)
-    if found.text is None:
-        return sent, 0
-    opening, closing = target.tag
-    tags = f"{opening}{found.text}{closing}"
-    content = sent.get("content")
-    if type(content) is list:
-        return {**sent, "content": [{"type": "text", "text": tags}, *content]}, len(tags)
-    if content is not None and content.startswith(tags):
-        # The content still has the same thought: a copy.
-        return sent, len(tags)
-    return {**sent, "content": tags + (content or "")}, len(tags)
-
-
-def _as_content_list(message: Message, found: _Found, policy: _Policy, index: int) -> Message:
-    """Rebuild a content list of thinking and text items; the inverse of how it is shown."""
-    details = message.get("reasoning_details") or []
-    sent = _without(message, (*policy.texts, "reasoning_details"))
-    if found.items:
-        if details and details != _details_of(found.items):
-            raise _copies_differ(f"messages[{index}].reasoning_details")
-        return sent
-    if found.text is None and not details:
-        return sent
-    content = sent.get("content")
-    if type(content) is list:
-        rest = content
-    else:
-        rest = [{"type": "text", "text": content}] if content else []
-    return {**sent, "content": [*_thinking_items(found.text or "", details), *rest]}
-
-
-def _thinking_items(text: str, details: list[Message]) -> list[Message]:
-    """One thinking item for each of `details`, or one plain item; the text stands in the first.
-
-    Where the text was divided between several items is not shown to clients and not known here.
-    """
-    inner: list[Any] = [{"type": "text", "text": text}] if text else []
-    if not details:
-        return [{"type": "thinking", "thinking": inner}]
-    items: list[Message] = []
-    for item in details:
-        others = item.get("thinking", [])
-        items.append({**item, "thinking": [*inner, *others]})
-        inner = []
-    return items
-
-
-def _details_of(items: Iterable[Message]) -> list[Message]:
-    """What `reasoning_details` show of thinking items: all that stands beside their text."""
-    details: list[Message] = []
-    for item in items:
-        detail = {key: value for key, value in item.items() if key != "thinking"}
-        inner = item["thinking"]
-        others = [part for part in inner if not _is_text(part)] if type(inner) is list else []
-        if others:
-            detail["thinking"] = others
-        if len(detail) > 1:
-            details.append(detail)
-    return details
 
 
 def _omit(message: Message, index: int, omit: tuple[str, ...]) -> Message:
     """Leave out output-only members that say nothing; the provider would refuse them."""
     for key in omit:
-        if key in message and message[key] not in _EMPTY:
+        if key in message and message[key] not in EMPTY:
             path = f"messages[{index}].{key}"
             raise UnknownParameter(
                 f"`{path}` belongs to answers; this model's provider refuses it in a request.",
                 param=path,
                 hint="Remove it from the history.",
             )
-    return _without(message, omit)
+    return without(message, omit)
 
 
 def _copies_differ(path: str) -> InvalidValue:

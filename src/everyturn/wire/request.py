@@ -233,7 +233,9 @@ def _check_messages(messages: Any) -> None:
         if type(content) is str:
             pass
         elif type(content) is list:
-            _check_object_list(content, f"messages[{index}].content")
+            # What an assistant said comes back as its provider put it.
+            if role != "assistant":
+                _check_object_list(content, f"messages[{index}].content")
         elif content is not None or role in _CONTENT_REQUIRED:
             _refuse_content(message, index)
         if role == "assistant":
