@@ -96,6 +96,9 @@ bodies = st.one_of(
                 b'data: {"choices":[{"delta":{"content":"\\ud83c"}}]}\r\n\r\n',
                 b'data: {"choices":[{"delta":{"reasoning":"r"},"finish_reason":"stop"}]}\n\n',
                 b'data: {"choices":[{"delta":{"content":"<think>a</th"}}]}\r\r',
+                b'data: {"choices":[{"delta":{"content":"b"}}],"p":"x"}\n\n',
+                b'data: {"choices":[{"delta":{"content":"\\"}}],"}}],"p":"yy"}\n\n',
+                b'data: {"choices":[{"delta":{"reasoning":"r","reasoning_content":""}}]}\n\n',
                 b'data: {"choices":[],"usage":{"n":1}}\n\n',
                 b'data: {"error":{"message":"m"}}\n\n',
             ]

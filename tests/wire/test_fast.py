@@ -11,7 +11,7 @@ import pytest
 from everyturn.errors import TranslationError
 from everyturn.wire import events as ev
 from everyturn.wire.dialects.chat_reply import ChatDecoder
-from everyturn.wire.fast import TEMPLATES_MAX, Templates
+from everyturn.wire.fast import PADDINGS, TEMPLATES_MAX, Templates
 from everyturn.wire.frames import SseSplitter, parse_frame
 from everyturn.wire.limits import Limits
 from everyturn.wire.preset import Carrier, Target
@@ -180,6 +180,40 @@ def test_frames_with_other_lines() -> None:
     assert read(a_target(), *[frame + b"\r\n\r\n" for frame in frames]).strict == [True, False]
 
 
+@pytest.mark.parametrize("key", PADDINGS)
+def test_frames_with_padding(key: str) -> None:
+    """Random letters that hide a text's length may differ, and the last of them stand."""
+    chunks = [a_chunk({"content": text}, **{key: "x" * at}) for at, text in enumerate("abcd", 1)]
+    chunks.insert(2, a_chunk({"content": 'e","p":"y'}, **{key: "zz"}))
+
+    seen = read(a_target(), *chunks)
+
+    assert seen.strict == [True, False, False, False, False]
+    assert seen.shown == b"".join(map(a_frame, chunks))
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [a_chunk({"content": "a"}, p=padding) for padding in ("x", "", "y z", "\u00e9", "\\")],
+        [{"p": padding, **a_chunk({"content": "a"})} for padding in "xyz"],
+        [a_chunk({"content": "a"}, p=padding) for padding in (1, 2, 3)],
+        [{**a_chunk({"content": "a"}), "q": [{"p": "x"}] * 9, "p": padding} for padding in "xyz"],
+        [a_chunk({"reasoning": "a"}, p=padding) for padding in "xyz"],
+    ],
+)
+def test_padding_of_another_kind(chunks: list[dict[str, Any]]) -> None:
+    """Padding that is no plain letters, or that a rewritten frame has, is read strictly."""
+    assert all(read(a_target(read=("reasoning",)), *chunks).strict)
+
+
+def test_two_places_of_padding() -> None:
+    """The padding is the member of the body, whatever else has its name."""
+    chunks = [{**a_chunk({"content": "a"}), "q": {"p": "x"}, "p": padding} for padding in "xyz"]
+
+    assert read(a_target(), *chunks).strict == [True, False, False]
+
+
 # ------------------------------------------------------------------ what is not
 
 
@@ -342,7 +376,7 @@ def test_a_text_that_never_ends() -> None:
 
 def test_frames_that_are_never_alike_are_learned_ever_more_seldom() -> None:
     """Where no two frames are alike, learning stops costing; a run of like ones is found again."""
-    unlike = [a_chunk({"content": "a"}, obfuscation=f"x{at}") for at in range(40)]
+    unlike = [a_chunk({"content": "a"}, nonce=f"x{at}") for at in range(40)]
     alike = [a_chunk({"content": text}) for text in "ab" * 40]
 
     seen = read(a_target(), *unlike, *alike)

@@ -2,9 +2,10 @@
 
 Most frames of a stream are the same bytes around one piece of text. When the strict reader has read
 such a frame, its bytes before and after the text become a template; a later frame with the same
-bytes around another JSON string says the same with another text. Nothing is guessed: a template is
-kept only if the strict reader, given a marker in place of the text, finds the same tree with the
-marker there. Whatever does not match goes to the strict reader.
+bytes around another JSON string says the same with another text. Some providers pad each frame
+with random letters: these may differ, too. Nothing is guessed: a template is kept only if the
+strict reader, given a marker in place of the text, finds the same tree with the marker there.
+Whatever does not match goes to the strict reader.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ TEMPLATES_MAX: Final = 8
 _PLACES_MAX: Final = 4
 """Places in a frame that are tried as the one where its text stands."""
 
+PADDINGS: Final = ("obfuscation", "p")
+"""Members of a body that hide how long its text is: OpenAI's, Mistral's."""
+
 _MARKER: Final = "everyturn-marker-5b1f"
 _STRING: Final = msgspec.json.Decoder(str)
 _REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
@@ -48,7 +52,10 @@ class Hit(msgspec.Struct):
 @dataclass(slots=True)
 class _Template:
     prefix: bytes
+    gap: bytes
+    """What stands between the text and the padding; b"" where there is no padding."""
     suffix: bytes
+    """What stands after the text and the padding."""
     out_prefix: bytes
     out_suffix: bytes
     is_untouched: bool
@@ -57,6 +64,8 @@ class _Template:
     choice: int
     before: list[ev.Event]
     after: list[ev.Event]
+    padding: int
+    """Which event of `after` is the padding, where there is one."""
     carried: int
 
 
@@ -80,19 +89,28 @@ class Templates:
         for template in self._known:
             if not raw.startswith(template.prefix) or not raw.endswith(template.suffix):
                 continue
-            end = len(raw) - len(template.suffix)
-            if end < len(template.prefix):
+            start, end = len(template.prefix), len(raw) - len(template.suffix)
+            padding = b""
+            if template.gap:
+                gap = raw.find(template.gap, start, end)
+                padding = raw[gap + len(template.gap) : end]
+                end = gap
+            if end < start:
                 continue
-            middle = raw[len(template.prefix) : end]
+            middle = raw[start:end]
             try:
                 text = _STRING.decode(b'"' + middle + b'"')
             except msgspec.DecodeError:
                 # Not one plain JSON string (or a lone surrogate): the strict reader answers it.
                 return None
-            return self._say(template, raw, middle, text)
+            if template.gap and not padding.isalnum():
+                return None
+            return self._say(template, raw, middle, text, padding)
         return None
 
-    def _say(self, template: _Template, raw: bytes, middle: bytes, text: str) -> Hit:
+    def _say(
+        self, template: _Template, raw: bytes, middle: bytes, text: str, padding: bytes
+    ) -> Hit:
         choice = self._decoder.choice(template.choice)
         events = list(template.before)
         if template.is_reasoning:
@@ -109,6 +127,10 @@ class Templates:
             self._last = template
             self._fruitless = 0
         events += template.after
+        if padding:
+            at = template.padding - len(template.after)
+            events[at] = _padded(events[at], padding.decode())
+            self._fold.add(events[at])
         if template.is_untouched:
             return Hit(events, raw, template.carried)
         return Hit(events, template.out_prefix + middle + template.out_suffix, template.carried)
@@ -151,15 +173,21 @@ class Templates:
             return None
         if frame.unknown_fields or frame.shown != frame.raw or frame.raw.count(data) != 1:
             return None
-        around = _around(data, key, event.text or "")
-        shown = _shown(frame, decoded, event.text or "")
+        text = event.text or ""
+        tree = read_provider(data).value
+        around = _around(data, key, _with_marker(tree, key, text))
+        shown = _shown(frame, decoded, text)
         if around is None or shown is None:
             return None
-        start = frame.raw.index(data)
         before, after = decoded.events[:place], decoded.events[place + 1 :]
+        start = frame.raw.index(data)
+        gap, rest, padding = b"", around[1], 0
+        if decoded.payloads is None:
+            gap, rest, padding = _split_padding(data, tree, after, rest)
         return _Template(
             frame.raw[:start] + around[0],
-            around[1] + frame.raw[start + len(data) :],
+            gap,
+            rest + frame.raw[start + len(data) :],
             *shown,
             is_untouched=decoded.payloads is None,
             is_reasoning=isinstance(event, ev.ReasoningDelta),
@@ -167,8 +195,14 @@ class Templates:
             choice=event.choice,
             before=before,
             after=after,
+            padding=padding,
             carried=sum(1 for other in (*before, *after) if isinstance(other, ev.Unknown)),
         )
+
+
+def _padded(event: ev.Event, padding: str) -> ev.Event:
+    assert isinstance(event, ev.Value | ev.Unknown)
+    return type(event)(event.scope, event.choice, event.key, padding)
 
 
 def _only_text(events: list[ev.Event]) -> int | None:
@@ -202,13 +236,11 @@ def _is_idempotent(event: ev.Event) -> bool:
             return False
 
 
-def _around(data: bytes, key: str, text: str) -> tuple[bytes, bytes] | None:
-    """The bytes of `data` before and after `text`, the JSON string of its one choice's `key`."""
-    expected = _with_marker(read_provider(data).value, key, text)
-    if expected is None:
-        return None
+def _around(data: bytes, key: str, expected: Any) -> tuple[bytes, bytes] | None:
+    """The bytes of `data` before and after the one JSON string under `key` that gives `expected`
+    when the marker stands in its place; None where there is none, or nothing is expected."""
     openings = re.finditer(rb'"' + key.encode() + rb'"\s*:\s*"', data)
-    for opening in islice(openings, _PLACES_MAX):
+    for opening in islice(openings, _PLACES_MAX if expected is not None else 0):
         end = _REST_OF_STRING.match(data, opening.end())
         assert end is not None  # The pattern matches the empty string.
         before, after = data[: opening.end()], data[end.end() :]
@@ -216,6 +248,24 @@ def _around(data: bytes, key: str, text: str) -> tuple[bytes, bytes] | None:
         if read_provider(candidate).value == expected:
             return before, after
     return None
+
+
+def _split_padding(
+    data: bytes, tree: Any, after: list[ev.Event], rest: bytes
+) -> tuple[bytes, bytes, int]:
+    """What of `rest` stands before and after the padding, and which event of `after` it is.
+
+    rest: the bytes of `data` after the text. The gap is empty where there is no padding.
+    """
+    for position, event in enumerate(after):
+        if not isinstance(event, ev.Value | ev.Unknown) or event.scope != "body":
+            continue
+        if event.key in PADDINGS and isinstance(event.value, str) and event.value.isalnum():
+            around = _around(data, event.key, {**tree, event.key: _MARKER})
+            if around is not None:
+                gap = around[0][len(data) - len(rest) :]
+                return gap, around[1], position
+    return b"", rest, 0
 
 
 def _with_marker(tree: Any, key: str, text: str) -> Any:
