@@ -392,6 +392,8 @@ def test_carried_drift_of_any_type_is_taken_back() -> None:
         "content": [{**own, "thinking": []}, {"type": "text", "text": "a"}],
         "reasoning_details": ["odd"],
     }
+    carried = a_target(carry=("thinking",), on_drift="carry")
+    assert back(carried, thinking={"a": 1}) == {"thinking": {"a": 1}}
     assert back(lists, content="a", reasoning_details=["odd"]) == {
         "content": "a",
         "reasoning_details": ["odd"],
