@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from everyturn.errors import InvalidValue, UpstreamUnreachable
 from everyturn.transport.base import Transport

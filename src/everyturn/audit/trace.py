@@ -8,8 +8,9 @@ Source: W3C Trace Context (level 1: Recommendation 2021-11-23; level 2: Candidat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 SAMPLED: Final = 0x01
 """Flag: the caller records this trace."""
@@ -27,8 +28,7 @@ _DIGITS: Final = frozenset("0123456789")
 _KEY_SIGNS: Final = _LOWER | _DIGITS | frozenset("_-*/")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceContext:
+class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where a request stands in a trace."""
 
     trace_id: str
@@ -48,11 +48,13 @@ class TraceContext:
     @property
     def tracestate(self) -> str | None:
         """The header's value; None when there is nothing to say."""
-        return ",".join(f"{key}={value}" for key, value in self.state) or None
+        if not self.state:
+            return None
+        return ",".join(f"{key}={value}" for key, value in self.state)
 
     def child(self, span_id: str) -> TraceContext:
         """The same trace, seen from a span below this one."""
-        return replace(self, span_id=span_id)
+        return msgspec.structs.replace(self, span_id=span_id)
 
 
 def parse_trace(traceparent: Sequence[str], tracestate: Sequence[str] = ()) -> TraceContext | None:
@@ -66,7 +68,7 @@ def parse_trace(traceparent: Sequence[str], tracestate: Sequence[str] = ()) -> T
     parent = _parse_parent(traceparent[0].strip(" \t"))
     if parent is None or not tracestate:
         return parent
-    return replace(parent, state=parse_state(tracestate) or ())
+    return msgspec.structs.replace(parent, state=parse_state(tracestate) or ())
 
 
 def _parse_parent(text: str) -> TraceContext | None:

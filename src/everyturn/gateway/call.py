@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from everyturn.errors import (
     Failure,
     TranslationError,
@@ -21,6 +23,7 @@ from everyturn.errors import (
 from everyturn.gateway.http import SSE_TYPE, Exchange, note_comments, note_headers
 from everyturn.gateway.upstream import (
     answer_kind,
+    first_of_each,
     passed_headers,
     provider_request_id,
     rejected,
@@ -68,8 +71,7 @@ class CallResult:
     time_to_first_token_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallPlan:
+class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a call needs to know."""
 
     request: ChatRequest
@@ -143,11 +145,12 @@ class Call:
     async def _answer(self, response: UpstreamResponse) -> None:
         result = self._result
         result.upstream_status = response.status
-        result.provider_request_id = provider_request_id(response.headers)
+        named = first_of_each(response.headers)
+        result.provider_request_id = provider_request_id(named)
         result.headers = passed_headers(response.headers)
         if not 200 <= response.status < 300:
             raise await rejected(response, self._plan.encoded, self._plan.target)
-        kind = answer_kind(response.headers, is_stream_asked=self._plan.encoded.stream)
+        kind = answer_kind(named, is_stream_asked=self._plan.encoded.stream)
         if kind == "sse":
             await self._streamed(response)
         else:

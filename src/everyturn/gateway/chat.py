@@ -20,7 +20,7 @@ from everyturn.errors import (
     RateLimited,
 )
 from everyturn.gateway.call import Call, CallPlan, CallResult
-from everyturn.gateway.guard import check_content_type, host_of, is_loopback
+from everyturn.gateway.guard import check_content_type, is_here
 from everyturn.gateway.http import (
     SSE_TYPE,
     Exchange,
@@ -103,8 +103,7 @@ class ChatService:
             )
         exchange.turn_id = _turn_id(exchange)
         exchange.is_joining = b"x-everyturn-turn-id" in exchange.headers
-        task = asyncio.current_task()
-        assert task is not None  # The server runs each request in a task.
+        task = exchange.task
         self._open.add(task)
         try:
             await self._turn(exchange)
@@ -148,8 +147,7 @@ class ChatService:
 
     async def _run(self, exchange: Exchange, call: Call) -> CallResult:
         """Run the call while the client is there, and answer whatever ends it."""
-        task = asyncio.current_task()
-        assert task is not None  # The server runs each request in a task.
+        task = exchange.task
         if self._is_cut_off:
             return call.broken_off(GatewayStopping("the gateway shut down before the call began"))
         watch = exchange.watch_client()
@@ -165,12 +163,11 @@ class ChatService:
             watch.stop()
             self._calling.discard(task)
         if watch.is_gone or self._is_cut_off:
-            await _absorb_cancellation()
+            await _absorb_cancellation(task)
         return result
 
     def _cancelled(self, exchange: Exchange, call: Call) -> CallResult:
-        task = asyncio.current_task()
-        assert task is not None
+        task = exchange.task
         if exchange.is_client_gone:
             task.uncancel()
             return call.broken_off(None)
@@ -180,13 +177,11 @@ class ChatService:
         raise asyncio.CancelledError
 
 
-async def _absorb_cancellation() -> None:
+async def _absorb_cancellation(task: asyncio.Task[object]) -> None:
     """Take a cancellation that was asked for while the call ended by itself."""
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        assert task is not None
         task.uncancel()
 
 
@@ -233,8 +228,7 @@ def _further_headers(
     """What else the provider is told: the trace, where it is the operator's own server or the
     operator says so, and the client headers that the operator forwards."""
     headers = [_AGENT]
-    is_own = is_loopback(host_of(encoded.origin.partition("://")[2]))
-    if is_own or "traceparent" in forward:
+    if is_here(encoded.origin.partition("://")[2]) or "traceparent" in forward:
         trace = exchange.trace.child(call_span)
         headers.append(("traceparent", trace.traceparent))
         headers.append(("x-request-id", exchange.request_id))

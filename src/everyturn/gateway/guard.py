@@ -14,7 +14,6 @@ from functools import lru_cache
 from everyturn.errors import InvalidValue, NotPermitted
 
 
-@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a host name or address, without port and brackets, means this machine."""
     name = host.rstrip(".").lower()
@@ -33,9 +32,15 @@ def host_of(authority: str) -> str:
     return authority.rpartition(":")[0] if authority.count(":") == 1 else authority
 
 
+@lru_cache(maxsize=256)
+def is_here(authority: str) -> bool:
+    """Whether `host[:port]` means this machine."""
+    return is_loopback(host_of(authority))
+
+
 def check_host(host: str | None) -> None:
     """Raises NotPermitted unless the `Host` header is a loopback name."""
-    if host is None or not is_loopback(host_of(host)):
+    if host is None or not is_here(host):
         raise NotPermitted(
             "the `Host` header does not name this machine",
             param="host",
@@ -58,6 +63,8 @@ def check_origin(origin: str | None, host: str | None) -> None:
 
 def check_content_type(content_type: str | None) -> None:
     """Raises InvalidValue unless the body says that it is JSON."""
+    if content_type == "application/json":
+        return
     kind = (content_type or "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise InvalidValue(

@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import lru_cache
 from typing import Any, Final
 
 from everyturn.audit.trace import TraceContext
@@ -51,6 +52,17 @@ CLIENT_TYPES: Final[tuple[tuple[str, str], ...]] = (
 """Part of a user agent, in lower case → `client_type`; the first that fits. Others are `other`."""
 
 
+AGENT_BYTES_MAX: Final = 256
+"""What of a user agent is looked at."""
+
+
+@lru_cache(maxsize=1024)
+def client_type_of(agent: bytes) -> str:
+    """The kind of client that a user agent names. Cached: clients are few."""
+    text = agent.decode("ascii", "backslashreplace").lower()
+    return next((kind for part, kind in CLIENT_TYPES if part in text), "other")
+
+
 NO_TRACE: Final = TraceContext(trace_id="0" * 32, span_id="0" * 16)
 """Stands in an exchange until its trace is known."""
 
@@ -84,6 +96,7 @@ class Exchange:
         "started_at",
         "started_us",
         "status",
+        "task",
         "trace",
         "turn_id",
     )
@@ -92,6 +105,9 @@ class Exchange:
         self.scope = scope
         self._receive = receive
         self._send = send
+        task = asyncio.current_task()
+        assert task is not None  # The server runs each request in a task.
+        self.task: asyncio.Task[object] = task
         self._watch: DisconnectWatch | None = None
         self.method: str = scope["method"]
         self.path: str = scope["path"]
@@ -134,8 +150,7 @@ class Exchange:
     @property
     def client_type(self) -> str:
         """What kind of client this is, from a closed list, by its user agent."""
-        agent = (self.header(b"user-agent") or "").lower()
-        return next((kind for part, kind in CLIENT_TYPES if part in agent), "other")
+        return client_type_of(self.headers.get(b"user-agent", b"")[:AGENT_BYTES_MAX])
 
     @property
     def elapsed_ms(self) -> float:
@@ -216,7 +231,7 @@ class Exchange:
 
     def watch_client(self) -> DisconnectWatch:
         """Cancel the current task when the client goes away; the body must have been read."""
-        self._watch = DisconnectWatch(self._receive)
+        self._watch = DisconnectWatch(self._receive, self.task)
         return self._watch
 
     @property
@@ -230,10 +245,8 @@ class DisconnectWatch:
 
     __slots__ = ("_receive", "_task", "_timer", "_watched", "is_gone")
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, watched: asyncio.Task[object]) -> None:
         self._receive = receive
-        watched = asyncio.current_task()
-        assert watched is not None  # Only a task can be watched for.
         self._watched = watched
         self._task: asyncio.Task[None] | None = None
         self.is_gone = False

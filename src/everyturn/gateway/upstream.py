@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final, Literal
@@ -30,9 +31,9 @@ def upstream_request(encoded: Encoded, extra: Headers) -> UpstreamRequest:
     return UpstreamRequest(url=encoded.url, headers=(*encoded.headers, *extra), body=encoded.body)
 
 
-def header(headers: Headers, name: str) -> str | None:
-    """The first header of that lower-case name."""
-    return next((value for key, value in headers if key == name), None)
+def first_of_each(headers: Headers) -> Mapping[str, str]:
+    """Headers by their lower-case names; of one that stands more than once, the first."""
+    return dict(reversed(headers))
 
 
 def passed_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
@@ -44,20 +45,23 @@ def passed_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def provider_request_id(headers: Headers) -> str | None:
+def provider_request_id(named: Mapping[str, str]) -> str | None:
     """The provider's own id of the request, if it told one."""
-    return next((found for name in _REQUEST_IDS if (found := header(headers, name))), None)
+    for name in _REQUEST_IDS:
+        if found := named.get(name):
+            return found
+    return None
 
 
-def answer_kind(headers: Headers, *, is_stream_asked: bool) -> Literal["sse", "json"]:
+def answer_kind(named: Mapping[str, str], *, is_stream_asked: bool) -> Literal["sse", "json"]:
     """How the body of a good answer is framed. Raises TranslationError where it cannot be read."""
-    encoding = (header(headers, "content-encoding") or "identity").strip().lower()
+    encoding = named.get("content-encoding", "").strip().lower() or "identity"
     if encoding != "identity":
         raise TranslationError(
             f"the provider compressed its answer ({encoding[:32]}) though nobody asked for it",
             hint="Turn compression off at the provider, or at the proxy in front of it.",
         )
-    kind = (header(headers, "content-type") or "").partition(";")[0].strip().lower()
+    kind = named.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/event-stream":
         return "sse"
     if kind == "application/json" or kind.endswith("+json"):
@@ -78,7 +82,7 @@ async def rejected(response: UpstreamResponse, encoded: Encoded, target: Target)
         if len(body) > ERROR_BODY_BYTES_MAX:
             body = b""
             break
-    wait_ms = retry_after_ms(response.headers, datetime.now(UTC))
+    wait_ms = retry_after_ms(first_of_each(response.headers), datetime.now(UTC))
     failure = status_failure(response.status, body, retry_after_ms=wait_ms)
     if response.status == 400 and _lacks_reasoning(encoded, target):
         failure.hint = (
@@ -95,15 +99,15 @@ def _lacks_reasoning(encoded: Encoded, target: Target) -> bool:
     return encoded.reasoning_in_history == 0 and any(m.get("role") == "assistant" for m in messages)
 
 
-def retry_after_ms(headers: Headers, now: datetime) -> int | None:
+def retry_after_ms(named: Mapping[str, str], now: datetime) -> int | None:
     """How long the provider says to wait, in milliseconds; None if it does not say.
 
     Sources: RFC 9110, section 10.2.3 (seconds or a date); `retry-after-ms` as OpenAI sends it.
     """
-    exact = header(headers, "retry-after-ms")
+    exact = named.get("retry-after-ms")
     if exact is not None and exact.isascii() and exact.isdigit():
         return min(int(exact), RETRY_AFTER_MS_MAX)
-    value = header(headers, "retry-after")
+    value = named.get("retry-after")
     if value is None:
         return None
     if value.isascii() and value.isdigit():

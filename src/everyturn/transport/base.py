@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
@@ -26,8 +28,7 @@ class Timeouts:
     """The whole call."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamRequest:
+class UpstreamRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request to a provider, ready to be sent."""
 
     url: str

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from everyturn.errors import InvalidValue, UnsupportedReasoningControl
 from everyturn.wire.preset import Controls, Target
 from everyturn.wire.reader import key_name
@@ -18,8 +20,7 @@ from everyturn.wire.reader import key_name
 _MEMBERS: Final = ("enabled", "effort", "max_tokens", "exclude")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Translation:
+class Translation(msgspec.Struct, frozen=True, kw_only=True):
     """A body whose reasoning controls are the provider's own."""
 
     body: dict[str, Any]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -78,8 +77,7 @@ class NonFinite:
         return f"NonFinite({self.text})"
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """A read JSON text."""
 
     value: Any

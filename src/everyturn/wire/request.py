@@ -10,8 +10,9 @@ as it came; whether a key is known depends on the model and is decided where the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from everyturn.errors import InvalidJson, InvalidValue, MissingParameter, RequestTooLarge
 from everyturn.wire.reader import Malformed, Num, key_name, read_client
@@ -77,8 +78,7 @@ _INTEGERS: Final = ("max_tokens", "max_completion_tokens", "top_logprobs", "seed
 _OBJECT_LISTS: Final = ("tools", "functions")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A Chat Completions request whose types are as the gateway needs them. Never changed."""
 
     model: str

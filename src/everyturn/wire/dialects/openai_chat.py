@@ -6,10 +6,11 @@ the client's body is copied; member order and number texts stay as the client se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import msgspec
 
 from everyturn.errors import UnknownParameter
 from everyturn.wire.controls import translate_controls
@@ -23,8 +24,7 @@ ENDPOINT: Final = "/chat/completions"
 _PATH_SAFE: Final = "/:@!$&'()*+,;=~%"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     """One call to a provider, ready for a transport. `headers` hold the key; nothing else does."""
 
     origin: str
