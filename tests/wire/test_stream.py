@@ -11,6 +11,7 @@ from everyturn.errors import (
     TranslationError,
     UpstreamError,
     UpstreamRejected,
+    UpstreamStreamIncomplete,
     UpstreamTooLarge,
 )
 from everyturn.wire import events as ev
@@ -256,6 +257,29 @@ def test_errors_outside_the_envelope(raw: bytes, message: str) -> None:
     assert isinstance(seen.failure, UpstreamError)
     assert seen.failure.extra["message"] == message
     assert seen.stream.ledger.is_balanced
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"error":{"code":429,"message":"m"}}',
+        b'{\r\n "error": {"code": 429, "message": "m"}\r\n}\r\n',
+        b'\xef\xbb\xbf{"error":{"code":429,"message":"m"}}\n\n',
+    ],
+)
+def test_a_bare_error_body(raw: bytes) -> None:
+    """B24: an error body that came as an event stream is the provider's error."""
+    seen = read_stream(a_target(), raw)
+
+    assert isinstance(seen.failure, UpstreamRejected)
+    assert (seen.failure.status, seen.failure.extra["message"]) == (429, "m")
+    assert seen.stream.ledger.is_balanced
+
+
+@pytest.mark.parametrize("raw", [b'{"choices":[]}\n\n', b"<html>\n\n", b"{}"])
+def test_a_bare_body_that_is_no_error(raw: bytes) -> None:
+    """Any other bare body is a stream that says nothing."""
+    assert isinstance(read_stream(a_target(), raw).failure, UpstreamStreamIncomplete)
 
 
 def test_frames_after_an_error_are_counted() -> None:

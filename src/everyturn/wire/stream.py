@@ -14,7 +14,7 @@ from typing import Final
 from everyturn.errors import Failure, UpstreamStreamIncomplete, UpstreamTooLarge
 from everyturn.wire import events as ev
 from everyturn.wire.dialects.chat_reply import ChatDecoder, Decoded
-from everyturn.wire.dialects.failures import line_failure
+from everyturn.wire.dialects.failures import line_failure, reported_failure
 from everyturn.wire.fast import Templates
 from everyturn.wire.frames import Frame, SseSplitter, has_fields, parse_frame
 from everyturn.wire.limits import Limits
@@ -223,9 +223,10 @@ class ReplyStream:
                 return hit.events
         frame = parse_frame(raw)
         self.ledger.fields_unknown += frame.unknown_fields
-        if frame.error is not None:
+        failure = _failure_outside_data(frame)
+        if failure is not None:
             self.ledger.refuse(0)
-            raise line_failure(frame.error)
+            raise failure
         data = frame.data.strip() if frame.data is not None else b""
         if not data:
             self._comments(frame)
@@ -334,7 +335,8 @@ class ReplyStream:
             return False
         raw = self._splitter.close()
         frame = parse_frame(raw)
-        if frame.error is None and not _is_whole((frame.data or b"").strip()):
+        is_whole = _is_whole((frame.data or b"").strip())
+        if not is_whole and _failure_outside_data(frame) is None:
             self.ledger.bytes_tail += len(raw)
             return has_fields(raw)
         self.ledger.bytes_framed += len(raw)
@@ -402,6 +404,18 @@ def finished_reply(fold: Fold, decoder: ChatDecoder) -> Reply:
                 reply.flags.append("tool_arguments_invalid")
     reply.flags = list(dict.fromkeys(reply.flags))
     return reply
+
+
+def _failure_outside_data(frame: Frame) -> Failure | None:
+    """The error of an `error:` line, or of a bare JSON body that calls itself an event stream."""
+    if frame.error is not None:
+        return line_failure(frame.error)
+    if frame.data is None and frame.unknown_fields:
+        try:
+            return reported_failure(read_provider(frame.shown).value)
+        except Malformed:
+            return None  # Not JSON, so only a field that nobody defines; it is counted.
+    return None
 
 
 def _is_whole(data: bytes) -> bool:
