@@ -82,9 +82,8 @@ async def test_headers_are_on_every_answer(tmp_path: Path) -> None:
         ]
 
     assert [answer.status_code for answer in answers] == [200, 404, 200, 404]
-    for answer in answers[:2]:
-        assert answer.headers["x-everyturn-turn-id"]
     for answer in answers:
+        assert answer.headers["x-everyturn-turn-id"]
         assert answer.headers["x-request-id"]
         assert answer.headers["traceparent"].startswith("00-")
 

@@ -133,6 +133,8 @@ class App:
         exchange.principal.require("read")
         turn_id = exchange.path.removeprefix("/v1/turns/")
         found = await asyncio.to_thread(self._recording.read_turn, turn_id)
+        if found is not None:
+            exchange.turn_id = turn_id
         if found is None:
             raise EndpointNotFound(
                 "no such turn is recorded here",
@@ -189,7 +191,11 @@ class App:
 
 
 def _identify(exchange: Exchange) -> None:
-    """Adopt the client's trace and request id where they are valid, else make them."""
+    """Adopt the client's trace and request id where they are valid, else make them.
+
+    Every answer has a turn id to quote, also one that no turn came of.
+    """
+    exchange.turn_id = ids.generate_turn_id()
     parents = exchange.all(b"traceparent")
     parent = parse_trace(parents, exchange.all(b"tracestate")) if parents else None
     span_id = ids.span_id(random.getrandbits(64))
@@ -208,9 +214,6 @@ def _identify(exchange: Exchange) -> None:
 
 async def _refuse(exchange: Exchange, failure: Failure) -> None:
     exchange.error_code = failure.code
-    if exchange.turn_id is None:
-        # Every answer has a turn id to quote, also one that no turn came of.
-        exchange.turn_id = ids.generate_turn_id()
     await exchange.answer(failure.status, failure_body(failure), extra=failure_headers(failure))
 
 

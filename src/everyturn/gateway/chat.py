@@ -101,8 +101,7 @@ class ChatService:
             raise RateLimited(
                 f"the gateway has its most open turns: {self._open_turns_max}", retry_after_ms=1000
             )
-        exchange.turn_id = _turn_id(exchange)
-        exchange.is_joining = b"x-everyturn-turn-id" in exchange.headers
+        _join(exchange)
         task = exchange.task
         self._open.add(task)
         try:
@@ -208,18 +207,19 @@ async def _end(exchange: Exchange, result: CallResult, call: Call) -> None:
     await exchange.write(result.tail + end, is_last=True)
 
 
-def _turn_id(exchange: Exchange) -> str:
-    """The turn the client wants to join, or a new one. Raises InvalidValue."""
+def _join(exchange: Exchange) -> None:
+    """Take the turn that the client names, if it names one. Raises InvalidValue."""
     wanted = exchange.header(b"x-everyturn-turn-id")
     if wanted is None:
-        return ids.generate_turn_id()
+        return
     if not ids.is_turn_id(wanted):
         raise InvalidValue(
             "the header is no UUID version 4 in lower case",
             param="x-everyturn-turn-id",
             hint="Leave the header out, or send the turn id as it was received.",
         )
-    return wanted
+    exchange.turn_id = wanted
+    exchange.is_joining = True
 
 
 def _further_headers(

@@ -122,7 +122,7 @@ class Exchange:
         self.route = "unknown"
         self.error_code: str | None = None
         self.principal = ANYONE
-        self.turn_id: str | None = None
+        self.turn_id = ""
         self.is_joining = False
         """Whether the client named the turn itself."""
         self.request_id = ""
@@ -189,9 +189,8 @@ class Exchange:
             (b"content-type", content_type),
             (b"x-request-id", self.request_id.encode("ascii")),
             (b"traceparent", self.trace.traceparent.encode("ascii")),
+            (b"x-everyturn-turn-id", self.turn_id.encode("ascii")),
         ]
-        if self.turn_id is not None:
-            head.append((b"x-everyturn-turn-id", self.turn_id.encode("ascii")))
         head.extend(extra)
         return head
 

@@ -113,7 +113,6 @@ class Recording:
             return TurnRecord(self, exchange, None)
         if not exchange.is_joining:
             return TurnRecord(self, exchange, TurnState())
-        assert exchange.turn_id is not None
         state = await self._joined(exchange.turn_id)
         if state.row is not None and state.row.principal != exchange.principal.name:
             raise NotPermitted(
@@ -213,7 +212,6 @@ class TurnRecord:
         if state is None:
             return
         settings = recording.settings
-        assert exchange.turn_id is not None
         self._recorder = TurnRecorder(
             TurnOpening(
                 turn_id=exchange.turn_id,
