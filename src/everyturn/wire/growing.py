@@ -92,7 +92,7 @@ _HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]")
 def joined(pieces: list[str]) -> str:
     """The pieces as one text; a surrogate pair split over two of them becomes one character."""
     text = "".join(pieces)
-    if _HIGH_SURROGATE.search(text):
+    if not text.isascii() and _HIGH_SURROGATE.search(text):
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return text
 

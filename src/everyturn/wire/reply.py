@@ -137,18 +137,21 @@ class _CallSum:
 
 
 class _Sum:
-    """A choice while it is added up. bags: as in Choice, by the name of the field."""
+    """A choice while it is added up; members as in Choice."""
 
     __slots__ = (
-        "bags",
         "calls",
         "carriers",
+        "choice_bag",
+        "choice_values",
         "content",
         "details",
         "finish",
         "items",
+        "message_bag",
         "reasoning",
         "refusal",
+        "values",
     )
 
     def __init__(self) -> None:
@@ -160,12 +163,10 @@ class _Sum:
         self.details: Any = MISSING
         self.finish: str | Missing | None = MISSING
         self.calls: dict[int, _CallSum] = {}
-        self.bags: dict[str, dict[str, Any]] = {
-            "values": {},
-            "message_bag": {},
-            "choice_values": {},
-            "choice_bag": {},
-        }
+        self.values: dict[str, Any] = {}
+        self.message_bag: dict[str, Any] = {}
+        self.choice_values: dict[str, Any] = {}
+        self.choice_bag: dict[str, Any] = {}
 
     def add_items(self, items: list[Any]) -> None:
         """Items of a content list. Text alone grows, so that it may come in any pieces."""
@@ -203,7 +204,10 @@ class _Sum:
             refusal=self.refusal.value(),
             tool_calls=[self.calls[call].call() for call in sorted(self.calls)],
             finish_reason=self.finish,
-            **{name: _settled(bag) for name, bag in self.bags.items()},
+            values=_settled(self.values),
+            message_bag=_settled(self.message_bag),
+            choice_values=_settled(self.choice_values),
+            choice_bag=_settled(self.choice_bag),
         )
 
 
@@ -291,9 +295,11 @@ class Fold:
                 place[key] = value
             return
         if scope == "message":
-            place = self._choice(index).bags["values" if is_named else "message_bag"]
+            choice = self._choice(index)
+            place = choice.values if is_named else choice.message_bag
         else:
-            place = self._choice(index).bags["choice_values" if is_named else "choice_bag"]
+            choice = self._choice(index)
+            place = choice.choice_values if is_named else choice.choice_bag
             if not is_named and not isinstance(value, list):
                 # A verdict on the choice is said anew; only lists (token ids) go on.
                 if value is not None or key not in place:

@@ -7,6 +7,7 @@ says is read by `chat_message`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Protocol
 
 from everyturn.errors import ReasoningConflict, TranslationError, UpstreamTooLarge
@@ -53,7 +54,7 @@ class ChoiceReader:
         self.around = around
         self.mirror = Mirror()
         self.has_finish = False
-        self.text_carriers = tuple(name for name in target.read if name in TEXT_CARRIERS)
+        self.text_carriers = text_carriers_of(target.read)
         self._limits = limits
         self._tools = ToolCalls(index)
         self._bytes = {"content": 0, "reasoning": 0, "tool calls": 0}
@@ -272,6 +273,12 @@ class ChoiceReader:
         if self._splitter is not None:
             return self._splitter.feed(text)
         return [(False, text)]
+
+
+@lru_cache(maxsize=256)
+def text_carriers_of(read: tuple[str, ...]) -> tuple[str, ...]:
+    """The carriers among those a target reads that are texts of a message."""
+    return tuple(name for name in read if name in TEXT_CARRIERS)
 
 
 def _message_of(choice: dict[str, Any], holder: str, path: str) -> dict[str, Any] | None:

@@ -66,6 +66,7 @@ class ChatDecoder:
         self._envelope: dict[str, Any] = {}
         self._events: list[ev.Event] = []
         self._is_changed = False
+        self._is_counted = True
         self._held = 0
         self._held_at: dict[tuple[str, int, str], int] = {}
         self._drift: dict[str, dict[str, Any]] = {}
@@ -174,6 +175,8 @@ class ChatDecoder:
         body, for JSON that is no answer, and for what section 3 of the HTTP reference refuses.
         """
         tree = self._read(data)
+        # A whole answer is read once: a small one cannot hold too much, so nothing is counted.
+        self._is_counted = len(data) * _SIZE_RATIO_MAX > self._limits.carried_bytes_max
         failure = reported_failure(tree)
         if failure is not None:
             self._read_beside(failure, tree, is_whole=True)
@@ -365,6 +368,8 @@ class ChatDecoder:
 
         place: where a later value replaces it; None where values add up.
         """
+        if not self._is_counted:
+            return
         size = _size(value)
         if place is not None:
             size += len(place[2])
@@ -392,6 +397,10 @@ def _is_usage_only(tree: dict[str, Any]) -> bool:
         and isinstance(tree.get("usage"), dict)
         and all(key in ENVELOPE or key in ("choices", "usage") for key in tree)
     )
+
+
+_SIZE_RATIO_MAX: Final = 9
+"""`_size` of a value is at most so many times its bytes in JSON: a digit in a list counts 9."""
 
 
 def _size(value: Any) -> int:
