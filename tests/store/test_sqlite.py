@@ -20,6 +20,7 @@ from everyturn.audit.records import (
     TurnAudit,
 )
 from everyturn.store.base import RecordRefused, StoreRefused
+from everyturn.store.reader import open_reader
 from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import (
     a_call,
@@ -171,17 +172,43 @@ def test_revisions_may_come_out_of_order(store: SqliteStore) -> None:
 
 
 def test_a_revision_may_change_time_and_turn(store: SqliteStore) -> None:
-    """A later revision says when and where it belongs."""
+    """A later revision says when it was and which turn it belongs to, and is found there."""
     turn, other = a_turn(), a_turn()
     call = a_call(turn)
     store.append([Group((turn, other, call))])
 
     moved = closed_call(call, turn_id=other.turn_id, timestamp=call.timestamp + 1)
-    later = closed_turn(turn, timestamp=turn.timestamp + 1)
-    store.append([Group((moved, later))])
+    closed = closed_turn(turn)
+    store.append([Group((moved, closed))])
+    later = closed_turn(closed, timestamp=turn.timestamp + 1)
+    store.append([Group((later,))])
 
     assert list(store.scan(ModelCall)) == [moved]
     assert next(store.scan(TurnAudit)) == later
+    with open_reader(store.folder) as reader:
+        calls = [(reader.turn(one.turn_id) or {})["model_calls"] for one in (turn, other)]
+        latest = [row["timestamp"] for row in reader.turns(since=later.timestamp)]
+    assert [len(found) for found in calls] == [0, 1]
+    assert latest == [later.timestamp]
+
+
+def test_many_rows_of_one_turn_stay_together(open_store: Callable[[], SqliteStore]) -> None:
+    """A turn that many calls join, over restarts and beside other turns, is read in order."""
+    turn = a_turn()
+    calls = [a_call(turn) for _ in range(9)]
+    for start in range(0, 9, 3):
+        store = open_store()
+        store.append([Group((*calls[start : start + 3], a_turn(), an_access(turn)))])
+        store.append([Group((closed_call(calls[start]), a_turn()))])
+
+    with open_reader(store.folder) as reader:
+        found = reader.turn(turn.turn_id)
+
+    assert found is not None
+    assert [row["model_call_id"] for row in found["model_calls"]] == [
+        call.model_call_id for call in calls
+    ]
+    assert len(found["access_events"]) == 3
 
 
 def test_a_group_is_stored_whole_or_not_at_all(store: SqliteStore) -> None:
@@ -208,6 +235,19 @@ def test_odd_text_is_stored_as_it_is(store: SqliteStore) -> None:
         store.append([Group((turn,))])
 
     assert list(store.scan(TurnAudit)) == turns
+
+
+def test_odd_text_rests_so_that_other_tools_can_read_it(store: SqliteStore) -> None:
+    """In the files, of open turns and of closed ones, stands the escape and not the NUL."""
+    open_one = a_turn(user_text="a\0b")
+    closed_one = a_turn(user_text="a\0b", outcome="success")
+    store.append([Group((open_one, closed_one))])
+
+    db = apsw.Connection(str(store.path))
+    found = {text for (text,) in db.execute("SELECT user_text FROM turn_audit")}
+    db.close()
+
+    assert found == {"a␛0000b"}
 
 
 def test_odd_text_in_json_keeps_its_meaning(store: SqliteStore) -> None:

@@ -216,6 +216,33 @@ async def test_a_store_that_fails_fails_every_task_that_waits() -> None:
     await writer.close()
 
 
+async def test_a_store_that_fails_after_a_refusal_fails_the_rest() -> None:
+    """While a batch is retried one by one, the groups after the failure hear of it too."""
+    store = ScriptedStore()
+    groups = [a_group() for _ in range(4)]
+    store.refused = {
+        id(groups[1]): RecordRefused("refused"),
+        id(groups[2]): StoreFailure("The disk is full."),
+    }
+    store.may_write.clear()
+    writer = GroupWriter(store)
+    writer.start()
+
+    tasks = [asyncio.create_task(writer.append(group)) for group in groups]
+    await until(lambda: writer.queued_bytes > 0)
+    store.may_write.set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    await writer.close()
+
+    assert [type(outcome) for outcome in outcomes] == [
+        type(None),
+        RecordRefused,
+        StoreFailure,
+        StoreFailure,
+    ]
+    assert [group for batch in store.batches for group in batch] == groups[:1]
+
+
 async def test_a_full_queue_makes_tasks_wait() -> None:
     """A task whose group has no room goes on when there is room, and nothing is dropped."""
     store = ScriptedStore()

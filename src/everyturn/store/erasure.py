@@ -64,6 +64,8 @@ def _sweep(db: apsw.Connection) -> None:
 
 
 def wipe(db: apsw.Connection) -> None:
-    """Give the freed pages back and empty the write-ahead log, which holds them too."""
-    db.execute("VACUUM")
+    """Empty the write-ahead log, which still holds what the database no longer does.
+
+    Freed space was overwritten (`PRAGMA secure_delete`) and is used again by what comes.
+    """
     db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)

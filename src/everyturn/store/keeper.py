@@ -27,7 +27,6 @@ class Keeper:
 
     def __init__(self, path: Path, *, syncs: bool) -> None:
         """syncs: whether the log is to be synced here, because commits do not."""
-        self._path = path
         self._log = path.with_name(f"{path.name}-wal")
         self._syncs = syncs
         self._wake = threading.Event()
@@ -40,6 +39,10 @@ class Keeper:
         """How often a sync or a checkpoint failed; the next one tries again."""
         self.is_synced = True
         """Whether the last sync succeeded; if not, a power cut may cost more than a second."""
+        self._db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        self._db.wal_autocheckpoint(0)
+        # A connection learns that there is a log by reading; before that it checkpoints nothing.
+        self._db.execute("SELECT number FROM migrations").fetchall()
         self._thread = threading.Thread(target=self._run, name="everyturn-keeper", daemon=True)
         self._thread.start()
 
@@ -56,18 +59,16 @@ class Keeper:
         self._thread.join()
 
     def _run(self) -> None:
-        db = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE)
-        db.wal_autocheckpoint(0)
         try:
             while not self._is_stopping:
                 self._wake.wait(SYNC_SECONDS)
                 self._wake.clear()
                 self._sync()
                 if self.pages >= CHECKPOINT_PAGES and not self.finish_due:
-                    self._checkpoint(db)
+                    self._checkpoint()
             self._sync()
         finally:
-            db.close()
+            self._db.close()
 
     def _sync(self) -> None:
         if not self._syncs:
@@ -91,9 +92,9 @@ class Keeper:
         self.is_synced = is_synced
         self.failures += not is_synced
 
-    def _checkpoint(self, db: apsw.Connection) -> None:
+    def _checkpoint(self) -> None:
         try:
-            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.BusyError:
             # Another connection is at it; the next commit that passes the mark asks again.
             return
