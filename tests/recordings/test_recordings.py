@@ -13,12 +13,12 @@ from everyturn.presets.load import load_preset
 from everyturn.wire.preset import Preset
 from tests.support.comparing import (
     DONE,
-    call_indexes,
     data_events,
     differences,
     is_usage_frame,
     ledger,
     read_json,
+    unclear_calls,
     write_json,
 )
 from tests.support.gateway import Running, running_gateway
@@ -111,8 +111,7 @@ def faults_of_stream(answer: Any, recording: Recording, preset: Preset) -> list[
     if DONE in shown:
         faults.append("an end marker before the end")
         return faults
-    if any(None in indexes for indexes in call_indexes(shown).values()):
-        faults.append("a tool call fragment without an index")
+    faults += unclear_calls(shown)
     faults += differences(ledger(expected), ledger(shown), "stream")
     return faults + faults_of_ending(last, recording, error)
 

@@ -229,14 +229,22 @@ class _Calls:
             found.update({f"{index}.tool_calls[{number}].{key}": call[key] for key in call})
 
 
-def call_indexes(frames: list[Tree]) -> dict[Any, list[Any]]:
-    """For each choice the index of every tool call fragment, as a client merges them."""
-    found: dict[Any, list[Any]] = {}
+def unclear_calls(frames: list[Tree]) -> list[str]:
+    """What would mislead a client that merges the fragments of tool calls by their index."""
+    faults: list[str] = []
+    names: dict[Any, set[str]] = {}
     for frame in frames:
         for position, choice in enumerate(frame.get("choices") or []):
             for fragment in (choice.get("delta") or {}).get("tool_calls") or []:
-                found.setdefault(index_of(choice, position), []).append(fragment.get("index"))
-    return found
+                if not isinstance(fragment.get("index"), Number):
+                    faults.append("a fragment of a tool call has no index")
+                place = (index_of(choice, position), fragment.get("index"))
+                names.setdefault(place, set()).update(
+                    {fragment["id"]} if fragment.get("id") else ()
+                )
+    if any(len(ids) > 1 for ids in names.values()):
+        faults.append("two tool calls have one index")
+    return faults
 
 
 # ------------------------------------------------------------------------------- folding
