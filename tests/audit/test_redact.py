@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from everyturn.audit.redact import DEPTH_MAX, FINDS_MAX, Redactor, rules_version
-from everyturn.audit.rules import FAILED, RULES
+from everyturn.audit.rules import FAILED
+from everyturn.audit.ruleset import RULES
 
 KEY = b"k" * 32
 KNOWN = "known-FAKE-value/with+signs"

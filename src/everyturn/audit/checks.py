@@ -27,6 +27,7 @@ _TOKEN: Final = Pattern(r"[A-Za-z0-9_.=+/:~-]{16,}")
 _PATH: Final = Pattern(r"(?:/|~/|[A-Za-z]:\\|\.\.?/).*")
 _SAYS_NOTHING: Final = frozenset({"", "true", "false", "null", "none", "nil", "undefined"})
 _NAME_LENGTH_MAX: Final = 96
+_DIGITS: Final = frozenset("0123456789")
 
 
 def is_placeholder(text: str) -> bool:
@@ -85,10 +86,42 @@ def _is_basic(secret: str, _: str) -> bool:
         return False
 
 
+def _is_password_word(secret: str, whole: str) -> bool:
+    """Whether the word behind `password` is one: after `=`, or where it does not read as prose."""
+    is_assigned = whole[: len(whole) - len(secret)].endswith("=")
+    return _is_value(secret, whole) and (is_assigned or is_mixed(secret))
+
+
+def is_card(secret: str, _: str = "") -> bool:
+    """Whether 13 to 19 digits, with spaces or dashes, pass the check of card numbers (Luhn)."""
+    digits = [int(sign) for sign in secret if sign in _DIGITS]
+    if not 13 <= len(digits) <= 19 or len(set(digits)) < 2:
+        return False
+    doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
+    return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+
+
+def is_iban(secret: str, _: str = "") -> bool:
+    """Whether the text passes the check of account numbers (ISO 13616: modulo 97 is 1)."""
+    compact = secret.replace(" ", "")
+    if not 15 <= len(compact) <= 34:
+        return False
+    turned = compact[4:] + compact[:4]
+    return int("".join(str(int(sign, 36)) for sign in turned)) % 97 == 1
+
+
+def _is_phone(secret: str, _: str) -> bool:
+    return 8 <= sum(sign in _DIGITS for sign in secret) <= 15
+
+
 CHECKS: Final[dict[str, Check]] = {
     "value": _is_value,
     "mixed": _is_mixed_value,
     "token": _is_token,
     "basic_credentials": _is_basic,
+    "password_word": _is_password_word,
+    "card": is_card,
+    "iban": is_iban,
+    "phone": _is_phone,
 }
 """Name in a rule → the test."""

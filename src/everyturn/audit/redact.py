@@ -6,20 +6,30 @@ and the changed strings written back in place, so that every other byte stays as
 that hold JSON themselves (tool arguments) are opened the same way, to `DEPTH_MAX` levels.
 
 What stands there after is `[redacted:RULE:TAG]`; TAG is a keyed hash, so that equal secrets can be
-seen to be equal and nothing can be computed back. The result is a fixpoint: redacting it again
-changes nothing. What cannot be scanned becomes `FAILED` and is counted; it is never stored.
+seen to be equal and nothing can be computed back. Personal data gets no tag. What is
+percent-encoded or in base64, once, is searched as well. The result is a fixpoint: redacting it
+again changes nothing. What cannot be scanned becomes `FAILED` and is counted; it is never stored.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from everyturn.audit.checks import CHECKS, is_secret_by_name, looks_secret
+from everyturn.audit.encoded import (
+    BASE64_HINT,
+    BASE64_SIGN,
+    PERCENT_HINT,
+    base64_forms,
+    percent_hint,
+    views,
+)
 from everyturn.audit.rules import (
     ENGINE_VERSION,
     ESCAPED_ASCII,
@@ -29,7 +39,6 @@ from everyturn.audit.rules import (
     KEY_RULE,
     KNOWN_RULE,
     OPAQUE_KEYS,
-    RULES,
     TOKEN_HINT,
     TOKEN_NAMES,
     Rule,
@@ -38,6 +47,7 @@ from everyturn.audit.rules import (
     literal_hint,
     spell_out,
 )
+from everyturn.audit.ruleset import RULES
 from everyturn.audit.scan import Finder, Pattern, ScanFailed, Scanner, encode, quoted
 from everyturn.audit.spans import replace_strings
 from everyturn.wire import reader
@@ -78,6 +88,16 @@ def rules_version(rules: Sequence[Rule] = RULES) -> str:
     return blake2b("\n".join(facts).encode(), digest_size=6).hexdigest()
 
 
+class Span(NamedTuple):
+    """Where something has to go, in bytes of UTF-8."""
+
+    start: int
+    end: int
+    rule: str
+    secret: bytes
+    """What the tag is made of: the same however it was encoded."""
+
+
 class Redactor:
     """The rules, ready to run. Holds no state between calls.
 
@@ -94,7 +114,8 @@ class Redactor:
         self.known_ignored = sum(len(value) < KNOWN_LENGTH_MIN for value in values)
         """Known values that are too short to be removed."""
         values = [value for value in values if len(value) >= KNOWN_LENGTH_MIN]
-        self._finders = [Finder(KNOWN_RULE, quoted(value)) for value in values]
+        forms = [form for value in values for form in _known_forms(value)]
+        self._finders = [finder for finder, _ in forms]
         self._finders += [
             Finder(
                 rule.name,
@@ -104,17 +125,24 @@ class Redactor:
             )
             for rule in rules
         ]
-        self.hints = (
-            *(literal_hint(value) for value in values),
-            *(expand_hint(rule) for rule in rules),
-            spell_out(expand(KEY_HINT)),
-            spell_out(expand(TOKEN_HINT)),
-            ESCAPED_ASCII,
-        )
+        escaped = [percent_hint(value, literal_hint) for value in values]
+        percent = spell_out("|".join([PERCENT_HINT, *filter(None, escaped)]))
+        finder_hints = [*(hint for _, hint in forms), *(expand_hint(rule) for rule in rules)]
+        names = (spell_out(expand(KEY_HINT)), spell_out(expand(TOKEN_HINT)))
+        others = (*names, ESCAPED_ASCII, percent, BASE64_HINT)
+        self.hints = tuple(dict.fromkeys([*finder_hints, *others]))
         """One of these patterns matches every serialised text that is not clean."""
         self._scanner = Scanner(self.hints)
-        names = "|".join(sorted({finder.name for finder in self._finders} | {KEY_RULE, _TOO_MANY}))
-        self._marker = Pattern(rf"(?:\[redacted:(?:{names}):[0-9a-f]{{8}}\]|{quoted(FAILED)})+")
+        self._percent = self.hints.index(percent)
+        self._base64 = self.hints.index(BASE64_HINT)
+        self._of_hint: list[list[int]] = [[] for _ in self.hints]
+        for index, hint in enumerate(finder_hints):
+            self._of_hint[self.hints.index(hint)].append(index)
+        self._untagged = frozenset(rule.name for rule in rules if rule.kind == "personal")
+        words = {finder.name for finder in self._finders} | {KEY_RULE, _TOO_MANY}
+        tagged = "|".join(sorted(words - self._untagged))
+        plain = "|".join(["scan_failed", *sorted(self._untagged)])
+        self._marker = Pattern(rf"(?:\[redacted:(?:(?:{tagged}):[0-9a-f]{{8}}|(?:{plain}))\])+")
 
     def redact_json(self, text: S) -> Redacted[S]:
         """The JSON text without secrets, all other bytes as they were.
@@ -200,55 +228,71 @@ class Redactor:
             hits = self._scanner.scan(encode(text))
         raise ScanFailed
 
-    def _spans(
-        self, text: str, hits: list[int], *, is_opaque: bool
-    ) -> list[tuple[int, int, str]] | None:
-        """Spans in bytes that have to go, in order and apart, each with its rule.
+    def _spans(self, text: str, hits: list[int], *, is_opaque: bool) -> list[Span] | None:
+        """Spans in bytes that have to go, in order and apart.
 
         None when there are more than `FINDS_MAX`.
         """
         raw = encode(text)
         # Names of rules and tags read like assignments; a whole marker holds no secret.
         markers = self._marker.spans(raw) if b"[redacted:" in raw else []
-        found: list[tuple[int, int, int]] = []
-        for hit in hits:
-            if hit >= len(self._finders):
-                break  # A name or an escape: nothing that a rule finds in a text.
-            finder = self._finders[hit]
-            if is_opaque and finder.is_entropy:
-                continue
-            for start, end in finder.find(raw):
-                at = bisect_right(markers, (start, len(raw))) - 1
-                if at < 0 or end > markers[at][1]:
-                    found.append((start, -end, hit))
-                    if len(found) > FINDS_MAX:
-                        return None
-        spans: list[tuple[int, int, str]] = []
-        for start, negative_end, hit in sorted(found):
+        found: list[tuple[int, int, int, bytes]] = []
+        for start, end, hit, secret in self._finds(raw, hits, is_opaque=is_opaque):
+            at = bisect_right(markers, (start, len(raw))) - 1
+            if at < 0 or end > markers[at][1]:
+                found.append((start, -end, hit, secret))
+                if len(found) > FINDS_MAX:
+                    return None
+        spans: list[Span] = []
+        for start, negative_end, hit, secret in sorted(found):
             end, name = -negative_end, self._finders[hit].name
-            if not spans or start >= spans[-1][1]:
-                spans.append((start, end, name))
+            if not spans or start >= spans[-1].end:
+                spans.append(Span(start, end, name, secret))
                 continue
             # Two finds share characters: both go, under the name of the longer one.
-            first, last, longer = spans[-1]
+            first, last, longer, tagged = spans[-1]
             if end - start > last - first:
-                longer = name
-            spans[-1] = (first, max(end, last), longer)
+                longer, tagged = name, secret
+            if end > last:
+                tagged = raw[first:end]
+            spans[-1] = Span(first, max(end, last), longer, tagged)
         return spans
 
-    def _replace(self, text: str, spans: list[tuple[int, int, str]], counts: dict[str, int]) -> str:
+    def _finds(
+        self, raw: bytes, hits: list[int], *, is_opaque: bool
+    ) -> Iterator[tuple[int, int, int, bytes]]:
+        """Every find: its span, its finder, and the secret without its encoding."""
+        yield from self._plain_finds(raw, hits, is_opaque=is_opaque)
+        encoded = views(raw, has_percent=self._percent in hits, has_base64=self._base64 in hits)
+        for view in encoded:
+            inner = self._scanner.scan(view.raw)
+            for start, end, hit, secret in self._plain_finds(view.raw, inner, is_opaque=is_opaque):
+                yield *view.source(start, end), hit, secret
+
+    def _plain_finds(
+        self, raw: bytes, hits: list[int], *, is_opaque: bool
+    ) -> Iterator[tuple[int, int, int, bytes]]:
+        for index in sorted(chain.from_iterable(self._of_hint[hit] for hit in hits)):
+            finder = self._finders[index]
+            if not (is_opaque and finder.is_entropy):
+                for start, end in finder.find(raw):
+                    yield start, end, index, finder.secret or raw[start:end]
+
+    def _replace(self, text: str, spans: list[Span], counts: dict[str, int]) -> str:
         raw = text.encode("utf-8", "surrogatepass")
         pieces: list[bytes] = []
         done = 0
-        for start, end, name in spans:
-            secret = raw[start:end].decode("utf-8", "surrogatepass")
-            pieces += [raw[done:start], self._mark(name, secret, counts).encode()]
+        for start, end, name, secret in spans:
+            mark = self._mark(name, secret.decode("utf-8", "surrogatepass"), counts)
+            pieces += [raw[done:start], mark.encode()]
             done = end
         pieces.append(raw[done:])
         return b"".join(pieces).decode("utf-8", "surrogatepass")
 
     def _mark(self, name: str, secret: str, counts: dict[str, int]) -> str:
         counts[name] = counts.get(name, 0) + 1
+        if name in self._untagged:
+            return f"[redacted:{name}]"
         return f"[redacted:{name}:{self.tag(secret)}]"
 
     def _is_marker(self, text: str) -> bool:
@@ -283,6 +327,15 @@ class Redactor:
         if level == 1 and not is_opaque and looks_secret(text):
             return self._mark(KEY_RULE, text, counts)
         return self._guarded(text, depth, counts, is_opaque=is_opaque)
+
+
+def _known_forms(value: str) -> Iterator[tuple[Finder, str]]:
+    """What finds a known value as it is and inside base64, each with its hint."""
+    yield Finder(KNOWN_RULE, quoted(value)), literal_hint(value)
+    raw = value.encode("utf-8", "surrogatepass")
+    for inner, has_head, has_tail in base64_forms(raw):
+        head, tail = BASE64_SIGN * has_head, BASE64_SIGN * has_tail
+        yield Finder(KNOWN_RULE, head + quoted(inner) + tail, secret=raw), literal_hint(inner)
 
 
 def _may_be_json(text: str) -> bool:

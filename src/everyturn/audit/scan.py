@@ -76,12 +76,20 @@ class Scanner:
 class Finder:
     """One rule with its pattern compiled."""
 
-    __slots__ = ("_pattern", "check", "is_entropy", "name")
+    __slots__ = ("_pattern", "check", "is_entropy", "name", "secret")
 
     def __init__(
-        self, name: str, pattern: str, *, check: Check | None = None, is_entropy: bool = False
+        self,
+        name: str,
+        pattern: str,
+        *,
+        check: Check | None = None,
+        is_entropy: bool = False,
+        secret: bytes = b"",
     ) -> None:
+        """secret: what the pattern finds, where it finds it encoded; empty: what it finds."""
         self.name = name
+        self.secret = secret
         self.check = check
         self.is_entropy = is_entropy
         self._pattern = re2.compile(pattern, options())
@@ -107,6 +115,10 @@ class Pattern:
     def matches(self, text: str) -> bool:
         """Whether all of `text` matches."""
         return self._pattern.fullmatch(encode(text)) is not None
+
+    def occurs(self, raw: bytes) -> bool:
+        """Whether the pattern matches somewhere in `raw`."""
+        return self._pattern.search(raw) is not None
 
     def spans(self, raw: bytes) -> list[tuple[int, int]]:
         """Where the pattern matches inside `raw`, left to right and apart."""
