@@ -79,6 +79,17 @@ def test_a_stream_without_its_reasoning(narrowed: dict[str, Any], message: dict[
     assert SECRET in str(seen.reply)
 
 
+def test_text_around_withheld_reasoning_stays() -> None:
+    """What stands before, between and after withheld thoughts reaches the client in its order."""
+    content = f"x<think>{SECRET}</think>b<think>{SECRET}</think>d"
+
+    seen = read_stream(
+        a_target(tags="split", show_reasoning=False), a_chunk({"content": content}, "stop")
+    )
+
+    assert seen.deltas == [{"content": "x"}, {"content": "b"}, {"content": "d"}]
+
+
 def test_what_is_empty_is_not_withheld() -> None:
     """Null reasoning says nothing, so there is nothing to withhold and no note."""
     body = a_completion(reasoning_content=None, reasoning_details=[])
