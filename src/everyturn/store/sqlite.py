@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Record)
 Durability = Literal["process", "disk"]
 
 PAGE_BYTES: Final = 4096
-_CACHE_KIB: Final = 16_000
+_CACHE_KIB: Final = 4_000
 _STATEMENTS: Final = 200
 """Prepared statements that are kept: one for each table and count of rows, and some others."""
 LOCK_WAIT_MS: Final = 2_000
