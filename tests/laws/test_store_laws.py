@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import tempfile
@@ -128,6 +129,59 @@ def test_appending_twice_is_appending_once(groups: list[Group], seed: int) -> No
         for call in first
         if isinstance(call, ModelCall) and call.max_tokens is None
     )
+
+
+said = st.one_of(
+    st.text(st.sampled_from('ab"\\/\n\x7f\x00é€😀␛'), min_size=100, max_size=400),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
+    st.integers(0, 3).map(lambda number: f"the same answer as before, number {number} " * 8),
+)
+"""What people and models say: with all that JSON escapes, and things that were said before."""
+
+
+def as_json(value: object, *, is_ascii: bool) -> str:
+    """Compact JSON text, as a record holds it."""
+    return json.dumps(value, ensure_ascii=is_ascii, separators=(",", ":"))
+
+
+@settings(max_examples=40)
+@given(
+    exchanges=st.lists(st.tuples(said, said, st.booleans(), st.booleans()), min_size=1, max_size=6)
+)
+def test_what_stands_in_several_places_is_read_in_each(
+    exchanges: list[tuple[str, str, bool, bool]],
+) -> None:
+    """However texts are shared, each prompt, answer, parameter and text reads as it was given."""
+    index = an_index()
+    history: list[str] = []
+    given_records: list[TurnAudit | ModelCall] = []
+    with tempfile.TemporaryDirectory() as parent:
+        store = SqliteStore(Path(parent) / "data")
+        for question, answer, is_ascii, is_confirmed in exchanges:
+            turn = a_turn(user_text=question)
+            history.append(as_json({"role": "user", "content": question}, is_ascii=False))
+            opening, call = group_of(turn, index, [item.encode() for item in history])
+            store.append([opening])
+            if is_confirmed:
+                index.confirm(opening)
+            usage = as_json({"total_tokens": len(answer)}, is_ascii=True)
+            reply = {"role": "assistant", "content": answer}
+            whole = as_json({"choices": [{"message": reply}]}, is_ascii=is_ascii)
+            closed = closed_call(
+                call,
+                response_json=f'{whole[:-1]},"usage":{usage}}}',
+                usage_json=usage,
+                parameters_json=as_json({"stop": [question, answer]}, is_ascii=is_ascii),
+            )
+            ended = closed_turn(turn, assistant_text=answer)
+            store.append([Group((closed, ended))])
+            prompt = f"[{','.join(history)}]"
+            given_records += [ended, msgspec.structs.replace(closed, prompt_messages_json=prompt)]
+            history.append(as_json(reply, is_ascii=is_ascii))
+        read = all_records(store)
+        store.close()
+
+    assert read == [*given_records[::2], *given_records[1::2]]
 
 
 @dataclass(frozen=True)
