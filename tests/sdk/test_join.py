@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import everyturn
+from everyturn.errors import InvalidValue
 from tests.sdk.conftest import since
 
 
 def test_a_job_joins_the_turn_of_its_envelope() -> None:
-    """What a job records after the turn ended has the turn's id and trace, and a span of its own."""
+    """What a job records after its turn has the turn's id and trace, and a span of its own."""
     with everyturn.capture() as events:
         with everyturn.turn() as turn:
             message = json.dumps({"task": "index", **turn.envelope()})
@@ -94,11 +95,5 @@ def test_turns_refuse_inside_of_joined_work() -> None:
     """A turn cannot be opened inside of work that joined another."""
     with everyturn.capture(), everyturn.turn() as turn:
         envelope = turn.envelope()
-    with everyturn.join(envelope), pytest.raises(everyturn_refusal()), everyturn.turn():
+    with everyturn.join(envelope), pytest.raises(InvalidValue), everyturn.turn():
         pass
-
-
-def everyturn_refusal() -> type[Exception]:
-    from everyturn.errors import InvalidValue
-
-    return InvalidValue

@@ -176,12 +176,15 @@ def test_sources_have_rank_score_and_use(
     hits: list[Any], sources: list[Any], scores: list[float | None]
 ) -> None:
     """Every candidate stands with its rank, its score, and whether it entered the prompt."""
-    with everyturn.capture() as events, everyturn.turn() as turn:
-        with turn.retrieval(
+    with (
+        everyturn.capture() as events,
+        everyturn.turn() as turn,
+        turn.retrieval(
             query="q", profile="docs", index_version="v1", top_k=8, plugin="faq"
-        ) as search:
-            search.sources(hits, used=hits[:1])
-            search.context("12345")
+        ) as search,
+    ):
+        search.sources(hits, used=hits[:1])
+        search.context("12345")
 
     event = recorded(events)
     found = event["sources_json"]

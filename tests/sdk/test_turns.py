@@ -29,16 +29,18 @@ def logs(events: list[dict[str, Any]], log: str) -> list[dict[str, Any]]:
 
 def test_a_turn_is_recorded_with_what_the_application_said() -> None:
     """A finished turn is one record with its texts, ids, counts and outcome."""
-    with everyturn.capture() as events:
-        with everyturn.turn(
+    with (
+        everyturn.capture() as events,
+        everyturn.turn(
             chat_id="c1",
             project_id="shop",
             plugin="faq",
             user_text="where is it?",
             user_message_id="m1",
             attributes={"base_id": "b"},
-        ) as turn:
-            turn.finish(assistant_text="there", assistant_message_id="m2")
+        ) as turn,
+    ):
+        turn.finish(assistant_text="there", assistant_message_id="m2")
 
     (event,) = logs(events, "turn_audit")
     assert ids.is_turn_id(turn.id)
@@ -121,10 +123,9 @@ def test_an_exception_makes_a_failure_and_goes_on(
     failure: BaseException, outcome: str, failure_type: str | None
 ) -> None:
     """An exception in the body is recorded by its class, without its text, and raised again."""
-    with everyturn.capture() as events:
-        with pytest.raises(type(failure)), everyturn.turn() as turn:
-            turn.finish(assistant_text="too early")
-            raise failure
+    with everyturn.capture() as events, pytest.raises(type(failure)), everyturn.turn() as turn:
+        turn.finish(assistant_text="too early")
+        raise failure
 
     (event,) = logs(events, "turn_audit")
     assert (event["outcome"], event.get("failure_type")) == (outcome, failure_type)
@@ -134,10 +135,9 @@ def test_an_exception_makes_a_failure_and_goes_on(
 
 def test_what_the_application_said_of_a_failure_stands() -> None:
     """An exception does not replace an outcome other than success."""
-    with everyturn.capture() as events:
-        with pytest.raises(ValueError), everyturn.turn() as turn:
-            turn.finish(outcome="refused", failure_type="policy_error", error_code="blocked")
-            raise ValueError(SECRET)
+    with everyturn.capture() as events, pytest.raises(ValueError), everyturn.turn() as turn:
+        turn.finish(outcome="refused", failure_type="policy_error", error_code="blocked")
+        raise ValueError(SECRET)
 
     (event,) = logs(events, "turn_audit")
     assert (event["outcome"], event["failure_type"]) == ("refused", "policy_error")
@@ -146,13 +146,12 @@ def test_what_the_application_said_of_a_failure_stands() -> None:
 
 def test_nested_turns_refuse() -> None:
     """A turn inside of a turn is refused, and the outer one goes on."""
-    with everyturn.capture() as events:
-        with everyturn.turn() as outer:
-            with pytest.raises(InvalidValue), everyturn.turn():
-                pass
-            with outer.tool("internal", "x"), pytest.raises(InvalidValue), everyturn.turn():
-                pass
-            assert everyturn.current() is outer
+    with everyturn.capture() as events, everyturn.turn() as outer:
+        with pytest.raises(InvalidValue), everyturn.turn():
+            pass
+        with outer.tool("internal", "x"), pytest.raises(InvalidValue), everyturn.turn():
+            pass
+        assert everyturn.current() is outer
 
     assert [event["log"] for event in events] == ["tool_calls", "turn_audit"]
     assert everyturn.current() is None
@@ -268,21 +267,20 @@ def test_fifty_threads_do_not_mix(gateway: Receiver) -> None:
 
 def test_tools_of_one_turn_may_run_in_many_threads() -> None:
     """Runs that threads open through the turn itself belong to it, and all are counted."""
-    with everyturn.capture() as events:
-        with everyturn.turn() as turn:
+    with everyturn.capture() as events, everyturn.turn() as turn:
 
-            def work(number: int) -> None:
-                with turn.tool("internal", f"tool-{number}"):
-                    pass
+        def work(number: int) -> None:
+            with turn.tool("internal", f"tool-{number}"):
+                pass
 
-            threads = [
-                threading.Thread(target=contextvars.copy_context().run, args=(work, number))
-                for number in range(50)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+        threads = [
+            threading.Thread(target=contextvars.copy_context().run, args=(work, number))
+            for number in range(50)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
     tools = logs(events, "tool_calls")
     (event,) = logs(events, "turn_audit")

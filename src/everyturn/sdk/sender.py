@@ -72,7 +72,8 @@ class Sender:
             self._counters.add("dropped_too_large")
             return
         if self._is_closing:
-            self._rest([record])  # After the end there is no thread to send it.
+            with self._spill_lock:
+                self._rest([record])  # After the end there is no thread to send it.
             return
         if not self._waiting.put(record):
             self._counters.add("dropped_queue_full")
@@ -105,7 +106,7 @@ class Sender:
         if thread is not None:
             thread.join(seconds)
         # The thread is done, or stuck with a gateway that does not answer.
-        self._rest(self._waiting.take_all())
+        self._rest_waiting()
         if thread is None or not thread.is_alive():
             with self._spill_lock:
                 self._spill.release()
@@ -149,7 +150,7 @@ class Sender:
                 ):
                     self._send_spilled(delivery)
                 if self._must_spill(delivery, is_hurried):
-                    self._rest(self._waiting.take_all())
+                    self._rest_waiting()
             if delivery.may_try(is_hurried=True):
                 self._send_waiting(delivery, sys.maxsize)
         finally:
@@ -190,16 +191,22 @@ class Sender:
 
     # ------------------------------------------------------------- the spill
 
+    def _rest_waiting(self) -> None:
+        """Spill everything that waits; it waits until it is on disk."""
+        with self._spill_lock:
+            batch = self._waiting.take_all()
+            self._rest(batch)
+            self._waiting.settle(batch, [])
+
     def _rest(self, records: list[bytes]) -> None:
-        """Spill records, as far as they may rest."""
+        """Spill records, as far as they may rest. The spill's lock is held."""
         for start in range(0, len(records), REST_COUNT):
             lines = [
                 line
                 for record in records[start : start + REST_COUNT]
                 if (line := self._line(record)) is not None
             ]
-            with self._spill_lock:
-                written = self._spill.write(lines)
+            written = self._spill.write(lines)
             match written:
                 case "written":
                     self._counters.add("spilled", len(lines))

@@ -58,14 +58,11 @@ class Waiting:
             self._tell()
 
     def take_all(self) -> list[bytes]:
-        """Everything, the batch under way included."""
+        """Everything as one batch, the one that was under way included; to be settled as well."""
         with self._changed:
-            records = [*self._batch, *self._queue]
-            self._batch = []
+            self._batch = [*self._batch, *self._queue]
             self._queue.clear()
-            self._bytes = 0
-            self._tell()
-            return records
+            return self._batch
 
     def wait_until_empty(self, seconds: float) -> bool:
         """Whether nothing waits any more within `seconds`."""
