@@ -11,7 +11,15 @@ import pytest
 
 import everyturn
 from everyturn.config import read_config
-from everyturn.config.table import KEY, MODEL, REASONING, SECTIONS, TIMEOUTS, Setting
+from everyturn.config.table import (
+    KEY,
+    MODEL,
+    REASONING,
+    REDACTION_RULE,
+    SECTIONS,
+    TIMEOUTS,
+    Setting,
+)
 from everyturn.errors import Failure
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,6 +90,7 @@ def setting_row(setting: Setting) -> str:
         ("timeouts", TIMEOUTS),
         ("reasoning", REASONING),
         ("[[keys]]", KEY),
+        ("[[redaction.rules]]", REDACTION_RULE),
     ],
 )
 def test_every_setting_stands_in_the_reference(heading: str, settings: tuple[Setting, ...]) -> None:

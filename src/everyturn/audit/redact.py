@@ -41,6 +41,7 @@ from everyturn.audit.rules import (
     OPAQUE_KEYS,
     TOKEN_HINT,
     TOKEN_NAMES,
+    TOO_MANY_RULE,
     Rule,
     expand,
     expand_hint,
@@ -61,10 +62,9 @@ KNOWN_LENGTH_MIN: Final = 8
 FINDS_MAX: Final = 4096
 """Secrets in one string; a string with more is removed whole (rule `too_many`)."""
 
-_TOO_MANY: Final = "too_many"
 _PASSES_MAX: Final = 8
 _LENGTH_MIN: Final = 8
-"""No rule finds anything in fewer characters."""
+"""No built-in rule finds anything in fewer characters."""
 
 Counts = Mapping[str, int]
 NONE_FOUND: Final[Counts] = MappingProxyType({})
@@ -138,8 +138,10 @@ class Redactor:
         self._of_hint: list[list[int]] = [[] for _ in self.hints]
         for index, hint in enumerate(finder_hints):
             self._of_hint[self.hints.index(hint)].append(index)
+        has_own = any(rule.kind == "operator" for rule in rules)
+        self._length_min = 1 if has_own else _LENGTH_MIN
         self._untagged = frozenset(rule.name for rule in rules if rule.kind == "personal")
-        words = {finder.name for finder in self._finders} | {KEY_RULE, _TOO_MANY}
+        words = {finder.name for finder in self._finders} | {KEY_RULE, TOO_MANY_RULE}
         tagged = "|".join(sorted(words - self._untagged))
         plain = "|".join(["scan_failed", *sorted(self._untagged)])
         self._marker = Pattern(rf"(?:\[redacted:(?:(?:{tagged}):[0-9a-f]{{8}}|(?:{plain}))\])+")
@@ -207,7 +209,7 @@ class Redactor:
     def _string(
         self, text: str, depth: int, counts: dict[str, int], *, is_opaque: bool = False
     ) -> str:
-        if len(text) < _LENGTH_MIN:
+        if len(text) < self._length_min:
             return text
         hits = self._scanner.scan(encode(text))
         if not hits:
@@ -221,7 +223,7 @@ class Redactor:
         for _ in range(_PASSES_MAX):
             spans = self._spans(text, hits, is_opaque=is_opaque)
             if spans is None:
-                return self._mark(_TOO_MANY, text, counts)
+                return self._mark(TOO_MANY_RULE, text, counts)
             if not spans:
                 return text
             text = self._replace(text, spans, counts)

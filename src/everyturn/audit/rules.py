@@ -76,6 +76,15 @@ KNOWN_RULE: Final = "known"
 FAILED: Final = "[redacted:scan_failed]"
 """Stands for a value that could not be scanned."""
 
+TOO_MANY_RULE: Final = "too_many"
+"""Names a string that was removed whole, for the number of secrets in it."""
+
+OWN_RULE_NAMES_TAKEN: Final = frozenset({KEY_RULE, KNOWN_RULE, TOO_MANY_RULE, "scan_failed"})
+"""Names in marks beside those of rules."""
+
+EVERY_TEXT: Final = "(?s:.)"
+"""The hint of a rule for which every text has to be opened."""
+
 OPAQUE_KEYS: Final = frozenset(
     {
         "signature",

@@ -14,6 +14,9 @@ import re2  # type: ignore[import-untyped]
 MEMORY_BYTES_MAX: Final = 16 << 20
 """What the automaton of one set may use; when it is full its states are built anew."""
 
+PATTERN_BYTES_MAX: Final = 1 << 17
+"""What the automaton of one pattern of an operator may use."""
+
 Check = Callable[[str, str], bool]
 """(secret, whole match) → whether it is one."""
 
@@ -22,10 +25,14 @@ class ScanFailed(Exception):
     """The engine gave no answer; what it looked at must not be stored."""
 
 
-def options() -> Any:
+class PatternRefused(Exception):
+    """RE2 does not take a pattern, or it would match everywhere; says why."""
+
+
+def options(memory_bytes_max: int = MEMORY_BYTES_MAX) -> Any:
     """RE2 options for everything here."""
     chosen = re2.Options()
-    chosen.max_mem = MEMORY_BYTES_MAX
+    chosen.max_mem = memory_bytes_max
     chosen.log_errors = False
     return chosen
 
@@ -41,6 +48,18 @@ def encode(text: str) -> bytes:
 def quoted(literal: str) -> str:
     """A pattern that matches exactly `literal`."""
     return str(re2.escape(literal))
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises PatternRefused for a foreign pattern that cannot run within bounds."""
+    try:
+        compiled = re2.compile(pattern, options(PATTERN_BYTES_MAX))
+    except re2.error as bad:
+        reason = bad.args[0] if bad.args else ""
+        words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise PatternRefused(f"RE2 refuses it ({words})") from None
+    if compiled.search(b"") is not None:
+        raise PatternRefused("it matches the empty text, and so everywhere")
 
 
 class Scanner:

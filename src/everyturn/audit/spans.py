@@ -24,6 +24,8 @@ _SIGN: Final = re.compile(r'["{}\[\],:]')
 _WORDS: Final = frozenset({"", "true", "false", "null"})
 _NUMBER_LENGTH_MIN: Final = 4
 """A number under a secret's name that is shorter is a count or a switch."""
+_LONG_NUMBER_MIN: Final = 8
+"""Digits of a number that may be a known value, a card, an account, under any name."""
 
 
 class _Frame:
@@ -57,7 +59,8 @@ class _Frame:
 def replace_strings(text: str, on_string: OnString) -> str:
     """The JSON text with each string, names included, as `on_string` wants it.
 
-    The same object when nothing changes. A number under a secret's name is handed over as text.
+    The same object when nothing changes. A number under a secret's name, and any whole number that
+    is long, is handed over as text.
     """
     changes = _Walk(text, on_string).run()
     if not changes:
@@ -133,11 +136,13 @@ class _Walk:
         if frame.scalar_at < 0 or frame.wants_name:
             return
         level = frame.child_level()
-        if level < 2:
+        if level < 2 and end - frame.scalar_at < _LONG_NUMBER_MIN:
             return
         raw = self._text[frame.scalar_at : end]
         value = raw.strip()
         if value in _WORDS or len(value) < _NUMBER_LENGTH_MIN:
+            return
+        if level < 2 and not (len(value) >= _LONG_NUMBER_MIN and value.isdigit()):
             return
         start = frame.scalar_at + raw.index(value)
         self._change(start, start + len(value), value, self._on_string(value, level, frame.name))

@@ -43,7 +43,7 @@ def line_of(lines: dict[str, int], path: str) -> int:
     while path:
         if path in lines:
             return lines[path]
-        path = path.rpartition(".")[0] if "." in path else path.partition("[")[0] * ("[" in path)
+        path = path[: path.rindex("[")] if path.endswith("]") else path.rpartition(".")[0]
     return 0
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from everyturn.config.faults import Faults, nearest, read_table, wrong
 from everyturn.config.keys import KeyConfig, read_keys
 from everyturn.config.models import ModelConfig, read_models
+from everyturn.config.redaction import RedactionConfig, read_redaction
 from everyturn.config.table import SECTIONS, Setting
 from everyturn.errors import ConfigError
 from everyturn.wire.limits import Limits
@@ -48,6 +49,7 @@ class Config:
     open_turns_max: int
     limits: Limits
     models: tuple[ModelConfig, ...]
+    redaction: RedactionConfig
     keys: tuple[KeyConfig, ...] = ()
     """API keys; without any, the gateway serves loopback only and asks for none."""
     warnings: tuple[str, ...] = ()
@@ -96,11 +98,12 @@ def read_config(
     }
     models = read_models(tree.get("models"), environment, faults, folder)
     keys = read_keys(tree.get("keys"), faults)
+    redaction = read_redaction(values["redaction"], environment, faults)
     if not keys:
         _check_host(values["gateway"]["host"], faults)
     if faults.found:
         raise ConfigError(path, sorted(faults.found))
-    return _config(path, values, models, keys, tuple(faults.warnings))
+    return _config(path, values, models, keys, redaction, tuple(faults.warnings))
 
 
 def _config(
@@ -108,6 +111,7 @@ def _config(
     values: dict[str, dict[str, Any]],
     models: tuple[ModelConfig, ...],
     keys: tuple[KeyConfig, ...],
+    redaction: RedactionConfig,
     warnings: tuple[str, ...],
 ) -> Config:
     gateway, service, audit, limits = (
@@ -137,6 +141,7 @@ def _config(
         ),
         models=models,
         keys=keys,
+        redaction=redaction,
         warnings=warnings,
     )
 
@@ -161,6 +166,8 @@ def _from_environment(setting: Setting, name: str, text: str, faults: Faults) ->
         value = int(text) if re.fullmatch(r"\d{1,18}", text) else text
     elif setting.kind == "bool":
         value = {"true": True, "false": False}.get(text.lower(), text)
+    elif setting.kind == "strings":
+        value = [part.strip() for part in text.split(",") if part.strip()]
     problem = wrong(setting, value)
     if problem is not None:
         faults.add(name, problem, f"Correct or unset the environment variable. {setting.help}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from everyturn.audit.personal import NAMES as PERSONAL_DATA
 from everyturn.presets.load import preset_names
 from everyturn.wire.preset import CARRIERS
 
@@ -14,7 +15,8 @@ class Setting:
     """One key of one table.
 
     kind: `str`, `int`, `bool`, `strings` (list of strings), `table` (string → string), `timeouts`,
-    `reasoning`. choices: the closed set of a `str`. minimum and maximum: inclusive, of an `int`.
+    `reasoning`, `rules`. choices: the closed set of a `str` or of each of `strings`. minimum and
+    maximum: inclusive, of an `int`.
     """
 
     key: str
@@ -70,6 +72,27 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting("enabled", "bool", True, "Whether turns are recorded at all."),
     ),
+    "redaction": (
+        Setting(
+            "rules",
+            "rules",
+            [],
+            "Patterns of your own, one table each; what they find is removed before it is stored.",
+        ),
+        Setting(
+            "known_env",
+            "strings",
+            [],
+            "Environment variables whose values are removed wherever they stand.",
+        ),
+        Setting(
+            "personal_data",
+            "strings",
+            [],
+            "Personal data to remove beside secrets.",
+            PERSONAL_DATA,
+        ),
+    ),
     "limits": (
         Setting(
             "request_bytes_max",
@@ -100,6 +123,26 @@ TIMEOUTS: Final = (
     Setting("total_ms", "int", 600_000, "The whole call.", minimum=1),
 )
 """The keys of a model's `timeouts`, in milliseconds."""
+
+REDACTION_RULE: Final = (
+    Setting("name", "str", None, "Stands in place of what is found: small letters, digits, `_`."),
+    Setting("pattern", "str", None, "RE2 syntax; the last group is what goes, else all of it."),
+    Setting(
+        "keyword",
+        "str",
+        None,
+        "A word that every text with a find has; without it, a pattern with spaces, quotes, `.` or "
+        "classes that are turned round is sought in every text.",
+    ),
+    Setting(
+        "check",
+        "str",
+        None,
+        "`mixed`: only what has letters and digits. `value`: no placeholders such as `${KEY}`.",
+        ("mixed", "value"),
+    ),
+)
+"""The keys of a `[[redaction.rules]]` entry."""
 
 REASONING: Final = (
     Setting("read", "strings", None, "The carriers to read, fewer than the preset's.", CARRIERS),

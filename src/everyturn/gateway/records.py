@@ -23,6 +23,7 @@ from everyturn.audit.facts import CallClosing, CallOpening, Cost, TurnOpening
 from everyturn.audit.recorder import TurnRecorder, TurnState
 from everyturn.audit.records import AccessEvent, Group, StreamState, TurnAudit
 from everyturn.audit.redact import Redactor
+from everyturn.audit.rules import Rule
 from everyturn.audit.usage import Tokens
 from everyturn.errors import AuditUnavailable, Failure, NotPermitted
 from everyturn.gateway.call import CallResult
@@ -56,7 +57,9 @@ class RecordSettings:
     instance: str
     environment: str
     known_secrets: tuple[str, ...]
-    """Provider keys: the first things that redaction knows."""
+    """Provider keys, and values the operator named: the first things that redaction knows."""
+    rules: tuple[Rule, ...]
+    """What redaction finds."""
 
     def __repr__(self) -> str:
         return f"RecordSettings(is_on={self.is_on}, data={self.data})"
@@ -77,7 +80,7 @@ class Recording:
         if not settings.is_on:
             return
         key = redaction_key(settings.data)
-        redactor = Redactor(key, known=settings.known_secrets)
+        redactor = Redactor(key, known=settings.known_secrets, rules=settings.rules)
         self.cleaner = Cleaner(redactor, key)
         store = SqliteStore(settings.data, durability=settings.durability)
         interrupted = store.close_interrupted(now=now_us())

@@ -175,7 +175,11 @@ def _record_settings(config: Config) -> RecordSettings:
         service=config.service,
         instance=config.instance,
         environment=config.environment,
-        known_secrets=tuple(model.api_key for model in config.models if model.api_key),
+        known_secrets=(
+            *(model.api_key for model in config.models if model.api_key),
+            *config.redaction.known,
+        ),
+        rules=config.redaction.rules,
     )
 
 
