@@ -122,16 +122,23 @@ def check_upstream(source: Upstream, load: Load, core: int) -> dict[str, float]:
 
 
 def refuse_slow_upstream(results: Results) -> None:
-    """Raises TooSlow unless the upstream alone serves three times the fastest row."""
+    """Raises TooSlow unless the upstream alone serves three times the faster gateway row.
+
+    nginx and the bare relay are what the gateway is held against. They do little else than the
+    system calls that the upstream makes too, so no upstream is three times as fast as they are; how
+    much faster it is stands in the report.
+    """
     for name, measures in (("whole", ("whole_32", "whole_64")), ("streams", ("streams_32",))):
         fastest = max(
-            results.median(row, one, "per_second") for row in report.ROWS for one in measures
+            results.median(row, one, "per_second")
+            for row in (report.RECORD_ON, report.RECORD_OFF)
+            for one in measures
         )
         alone = results.upstream_alone[name]
         if alone < UPSTREAM_FACTOR * fastest:
             raise TooSlow(
-                f"upstream too slow: alone it serves {alone:,.0f} {name} a second, and the fastest "
-                f"row {fastest:,.0f}"
+                f"upstream too slow: alone it serves {alone:,.0f} {name} a second, and the "
+                f"gateway {fastest:,.0f}"
             )
 
 
