@@ -303,6 +303,31 @@ def test_prompts_are_rebuilt_from_what_is_new(store: SqliteStore) -> None:
     assert [call.prompt_messages_json for call in store.scan(ModelCall)] == sent
 
 
+def test_what_memory_forgot_is_looked_up(store: SqliteStore) -> None:
+    """With more turns and messages than are remembered, the first are still found and closed."""
+    index = an_index(entries_max=100_000)
+    turn, ended = a_turn(), closed_turn(a_turn())
+    first, call = group_of(turn, index, [b'"first"'])
+    store.append([first, Group((ended,))])
+    index.confirm(first)
+    long, _ = group_of(a_turn(), index, [b"%d" % number for number in range(18_000)])
+    crowd = [a_turn(outcome="success") for _ in range(9_000)]
+    store.append([long, Group(tuple(crowd))])
+
+    later, _ = group_of(a_turn(), index, [b'"first"', b'"second"'])
+    assert [node.parent for node in later.nodes] == [1]
+    again = a_call(turn)
+    store.append([later, Group((again, closed_turn(ended)))])
+    store.append([Group((closed_call(call), closed_call(again), closed_turn(turn)))])
+
+    with open_reader(store.folder) as reader:
+        found = reader.turn(turn.turn_id)
+    assert found is not None
+    assert [row["stream_state"] for row in found["model_calls"]] == ["whole", "whole"]
+    assert found["turn"]["outcome"] == "success"
+    assert closed_turn(ended) in list(store.scan(TurnAudit))
+
+
 def test_a_list_given_as_text_is_kept_as_text(store: SqliteStore) -> None:
     """Records that come from elsewhere bring their prompts as text."""
     turn = a_turn()

@@ -29,7 +29,7 @@ class Store(Protocol):
         """
 
     def scan(self, record: type[R]) -> Iterator[R]:
-        """The highest revision of each record of one log, in the order they first came.
+        """The highest revision of each record of one log, in the order their turns first came.
 
         Listed columns are given as text.
         """

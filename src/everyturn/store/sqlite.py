@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
@@ -69,17 +70,17 @@ class SqliteStore:
         """
         self.folder = Path(folder)
         self.path = prepare(self.folder)
-        self._lock = FolderLock(self.folder)
         self._is_closed = False
-        try:
+        with ExitStack() as undo:
+            self._lock = FolderLock(self.folder)
+            undo.callback(self._lock.release)
             self._db = _open(self.path, durability, lock_wait_ms)
+            undo.callback(self._db.close)
             migrate(self._db, self.folder)
             self._memory = Memory(self._db)
             self._keeper = Keeper(self.path, syncs=durability == "process")
             self._db.set_wal_hook(self._note_commit)
-        except BaseException:
-            self._lock.release()
-            raise
+            undo.pop_all()
 
     def _note_commit(self, _db: apsw.Connection, _name: str, pages: int) -> int:
         self._keeper.committed(pages)
