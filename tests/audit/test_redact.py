@@ -52,6 +52,7 @@ FORMATS = [
     ("stripe_key", "sk_test_" + "FAKE" * 6),
     ("stripe_webhook_secret", "whsec_" + "FAKE" * 8),
     ("jwt", "eyJGQUtFRkFLRSI6MX0.eyJGQUtFRkFLRSI6Mn0.FAKE-signature"),
+    ("everyturn_key", "et_shop-1_" + "FAKE-" * 8 + "key"),
     ("known", KNOWN),
 ]
 
@@ -89,6 +90,18 @@ STRUCTURES = [
     ("token=FAKE0123456789abcdefgh", "FAKE0123456789abcdefgh"),
     ("AKIAFAKEFAKEFAKEFAKE," + "FAKE" * 10, "FAKE" * 10),
     ("-----BEGIN RSA PRIVATE KEY-----\nRkFLRQ==\n-----END RSA PRIVATE KEY-----", "RkFLRQ=="),
+    ("---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----\nRkFLRQ== cut", "RkFLRQ=="),
+    ("PuTTY-User-Key-File-3: rsa\nPrivate-Lines: 1\nRkFLRUZBS0VG", "RkFLRUZBS0VG"),
+    ("app:FAKEpass@tcp(10.0.0.5:3306)/db", "FAKEpass"),
+    ("jdbc:oracle:thin:scott/FAKEtiger@//h:1521/x", "FAKEtiger"),
+    ("host=db user=app password=fakeword dbname=x", "fakeword"),
+    ("machine h login me password FAKE1word", "FAKE1word"),
+    ("<dbPassword>fake word</dbPassword>", "fake word"),
+    ("headers = [('x-api-key', 'FAKE1key8'), (b'cookie', b'a=FAKE2key8')]", "FAKE1key8"),
+    ("mysqldump -u app -pFAKE1pass shop", "FAKE1pass"),
+    ("app:$6$FAKEsalt$" + "FAKE" * 20, "FAKE" * 20),
+    ("hash $2b$12$" + "FAKE." * 10 + "FAK", "FAKE." * 10),
+    ("https://app.example/cb#access_token=FAKE0123456789abcdef", "FAKE0123456789"),
     ("-----BEGIN OPENSSH PRIVATE KEY-----\nRkFLRQ== cut", "RkFLRQ=="),
 ]
 
@@ -120,6 +133,11 @@ CLEAN = [
     "data:image/png;base64,iVBORw0KGgo=",
     "http://127.0.0.1:8080/v1?user=me",
     "chatcmpl-BRmTHlrARTzAHK1na9s80xDlQGYPX call_4hrT4QP9jfojtK69vGiFCFjG",
+    "the login page password resets, user name password rules",
+    "user=bob password resets fail; mysql -p asks for it; sshpass is a tool",
+    "<password></password> and <secret>  </secret>",
+    '["password", "username"], ("api_key", "user")',
+    "100%41 and %7E and %2F in a URL: https://h/a%2Fb%3Dc%40d",
     "[redacted:openai_key:0123abcd] and password=[redacted:assigned:0123abcd]",
 ]
 
@@ -148,6 +166,11 @@ NAMED: list[tuple[Any, Any]] = [
     ({"properties": {"password": {"type": "string"}}, "required": ["password"]}, None),
     ({"signature": "token=FAKE0123456789abcdefgh"}, None),
     ({"пароль": "x"}, {"пароль": "[?]"}),
+    ([["X-Api-Key", "FAKE1"], ["Accept", "*/*"]], [["X-Api-Key", "[?]"], ["Accept", "*/*"]]),
+    ({"required": ["password", "email"]}, None),
+    ({"order": ["password", "sha256", "b1"], "x": [1, "cookie", "b1"]}, None),
+    ({"x": ["cookie", "b1", 1], "y": ["cookie", "b1", ["z"]]}, None),
+    ({"n": 12345678901234}, None),
 ]
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from everyturn.audit.checks import name_level
+from everyturn.audit.checks import is_mixed, name_level
 from everyturn.audit.rules import NAME_KEYS, VALUE_KEYS
 from everyturn.wire import reader
 
@@ -31,7 +31,17 @@ _LONG_NUMBER_MIN: Final = 8
 class _Frame:
     """One open object or array."""
 
-    __slots__ = ("is_named", "is_object", "level", "name", "scalar_at", "value", "wants_name")
+    __slots__ = (
+        "count",
+        "first",
+        "is_named",
+        "is_object",
+        "level",
+        "name",
+        "scalar_at",
+        "value",
+        "wants_name",
+    )
 
     def __init__(self, *, is_object: bool, level: int, at: int) -> None:
         self.is_object = is_object
@@ -44,7 +54,17 @@ class _Frame:
         self.is_named = False
         """Whether a member said that the member `value` beside it is a secret."""
         self.value: tuple[int, int, str] | None = None
-        """Span and text of the member `value`."""
+        """Span and text of the member `value`, or of an array's last string."""
+        self.count = 1
+        """Items of an array so far; 0 once one is no string."""
+        self.first = ""
+        """An array's first string."""
+
+    def no_pair(self) -> None:
+        """Something that is no string stands in an array: it is no pair of a name and a value."""
+        if not self.is_object:
+            self.count = 0
+            self.is_named = False
 
     def child_level(self) -> int:
         """What the names say of the current value."""
@@ -105,11 +125,13 @@ class _Walk:
                     self._scalar(frame, at)
                     frame.wants_name = frame.is_object
                     frame.scalar_at = position
+                    frame.count += frame.count > 0
                 case "{" | "[" as sign:
                     level = frame.child_level()
                     if level == 1 and frame.level == 0:
                         level = 0  # A weak name speaks of its own string only.
                     frame.scalar_at = -1
+                    frame.no_pair()
                     frames.append(_Frame(is_object=sign == "{", level=level, at=position))
                 case _:
                     self._scalar(frame, at)
@@ -126,15 +148,28 @@ class _Walk:
             return
         frame.scalar_at = -1
         self._change(start, end + 1, value, self._on_string(value, frame.child_level(), frame.name))
-        if frame.is_object and frame.name in NAME_KEYS:
+        if not frame.is_object:
+            self._item(frame, start, end + 1, value)
+        elif frame.name in NAME_KEYS:
             frame.is_named = frame.is_named or name_level(value) == 2
-        elif frame.is_object and frame.name == "value":
+        elif frame.name == "value":
             frame.value = (start, end + 1, value)
+
+    def _item(self, frame: _Frame, start: int, end: int, value: str) -> None:
+        """A string of an array: the second of a pair whose first names it may be a secret."""
+        if frame.count == 1:
+            frame.first = value
+        elif frame.count == 2:
+            frame.is_named = name_level(frame.first) == 2 and is_mixed(value)
+            frame.value = (start, end, value)
+        else:
+            frame.is_named = False
 
     def _scalar(self, frame: _Frame, end: int) -> None:
         """A number, if one stands between here and where the current value starts."""
         if frame.scalar_at < 0 or frame.wants_name:
             return
+        frame.no_pair()
         level = frame.child_level()
         if level < 2 and end - frame.scalar_at < _LONG_NUMBER_MIN:
             return
