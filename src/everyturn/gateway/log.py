@@ -51,9 +51,9 @@ class Log:
 
     def __call__(self, event: str, **fields: Value) -> None:
         """Write one line. Raises ValueError for a field that is not in FIELDS."""
-        unknown = fields.keys() - FIELDS
-        if unknown:
-            raise ValueError(f"not a field of a log line: {', '.join(sorted(unknown))}")
+        if not FIELDS.issuperset(fields):
+            unknown = ", ".join(sorted(fields.keys() - FIELDS))
+            raise ValueError(f"not a field of a log line: {unknown}")
         if not self._is_on:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
