@@ -194,6 +194,26 @@ class Redactor:
         data = secret.encode("utf-8", "surrogatepass")
         return blake2b(data, key=self._key, digest_size=4).hexdigest()
 
+    def may_hold(self, text: str) -> bool:
+        """Whether a text, or a serialised one, may hold something to remove. Raises ScanFailed."""
+        return bool(self._scanner.scan(encode(text)))
+
+    def spans(self, text: str, *, is_opaque: bool = False) -> list[Span]:
+        """What the rules find in a text that is no JSON, in order and apart; changes nothing.
+
+        More than `FINDS_MAX` are one find, the whole text. Raises ScanFailed.
+        """
+        raw = encode(text)
+        hits = self._scanner.scan(raw)
+        found = self._spans(text, hits, is_opaque=is_opaque) if hits else []
+        return [Span(0, len(raw), TOO_MANY_RULE, raw)] if found is None else found
+
+    def is_secret_by_name(self, text: str, level: int, name: str) -> bool:
+        """Whether a string goes because of the name of its member (see `checks.name_level`)."""
+        if level == 2:
+            return is_secret_by_name(text, name) and not self._is_marker(text)
+        return level == 1 and name not in OPAQUE_KEYS and looks_secret(text)
+
     # ------------------------------------------------------------- strings
 
     def _guarded(
@@ -214,7 +234,7 @@ class Redactor:
         hits = self._scanner.scan(encode(text))
         if not hits:
             return text
-        if _may_be_json(text):
+        if may_be_json(text):
             if depth >= DEPTH_MAX:
                 return self._mark(KEY_RULE, text, counts)
             found = self._json(text, depth + 1, counts)
@@ -316,19 +336,22 @@ class Redactor:
 
     def _named(self, text: str, level: int, name: str, depth: int, counts: dict[str, int]) -> str:
         """A string that stands under a name of that level (see `checks.name_level`)."""
-        if level == 2 and is_secret_by_name(text, name) and not self._is_marker(text):
+        if self.is_secret_by_name(text, level, name):
             found: dict[str, int] = {}
-            result = self._guarded(text, depth, found)
+            result = self._guarded(text, depth, found) if level == 2 else text
             if not self._is_marker(result):
                 return self._mark(KEY_RULE, text, counts)
             # A vendor's format says more than the name does, where it explains the whole string.
             for rule, count in found.items():
                 counts[rule] = counts.get(rule, 0) + count
             return result
-        is_opaque = name in OPAQUE_KEYS
-        if level == 1 and not is_opaque and looks_secret(text):
-            return self._mark(KEY_RULE, text, counts)
-        return self._guarded(text, depth, counts, is_opaque=is_opaque)
+        return self._guarded(text, depth, counts, is_opaque=name in OPAQUE_KEYS)
+
+
+def may_be_json(text: str) -> bool:
+    """Whether `text` could be an object, an array or a string of JSON."""
+    inner = text.strip(" \t\r\n")
+    return len(inner) > 1 and (inner[0], inner[-1]) in {("{", "}"), ("[", "]"), ('"', '"')}
 
 
 def _known_forms(value: str) -> Iterator[tuple[Finder, str]]:
@@ -338,12 +361,6 @@ def _known_forms(value: str) -> Iterator[tuple[Finder, str]]:
     for inner, has_head, has_tail in base64_forms(raw):
         head, tail = BASE64_SIGN * has_head, BASE64_SIGN * has_tail
         yield Finder(KNOWN_RULE, head + quoted(inner) + tail, secret=raw), literal_hint(inner)
-
-
-def _may_be_json(text: str) -> bool:
-    """Whether `text` could be an object, an array or a string of JSON."""
-    inner = text.strip(" \t\r\n")
-    return len(inner) > 1 and (inner[0], inner[-1]) in {("{", "}"), ("[", "]"), ('"', '"')}
 
 
 def _like(result: str, given: S) -> S:

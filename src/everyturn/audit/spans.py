@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from everyturn.audit.checks import is_mixed, name_level
 from everyturn.audit.rules import NAME_KEYS, VALUE_KEYS
@@ -95,6 +95,31 @@ def replace_strings(text: str, on_string: OnString) -> str:
     return "".join(pieces)
 
 
+class Placed(NamedTuple):
+    """A string of a JSON text, or a long number, and where it stands there."""
+
+    start: int
+    end: int
+    """Of the token, quotes included."""
+    value: str
+    level: int
+    name: str
+
+
+def strings_of(text: str) -> list[Placed]:
+    """What `replace_strings` hands over, in the order of the text."""
+    found: list[Placed] = []
+
+    def note(value: str, level: int, name: str) -> str:
+        start, end = walk.at
+        found.append(Placed(start, end, value, level, name))
+        return value
+
+    walk = _Walk(text, note)
+    walk.run()
+    return found
+
+
 class _Walk:
     """One pass over one text."""
 
@@ -104,6 +129,8 @@ class _Walk:
         self._changes: dict[int, tuple[int, str]] = {}
         """Where a change starts → where it ends, and what stands there then."""
         self._frames = [_Frame(is_object=False, level=0, at=0)]
+        self.at = (0, 0)
+        """Span of what is being handed over."""
 
     def run(self) -> dict[int, tuple[int, str]]:
         """All changes."""
@@ -144,10 +171,10 @@ class _Walk:
         value = json.loads(token) if "\\" in token else token[1:-1]
         if frame.wants_name:
             frame.name = value
-            self._change(start, end + 1, value, self._on_string(value, 0, ""))
+            self._hand_over(start, end + 1, value, 0, "")
             return
         frame.scalar_at = -1
-        self._change(start, end + 1, value, self._on_string(value, frame.child_level(), frame.name))
+        self._hand_over(start, end + 1, value, frame.child_level(), frame.name)
         if not frame.is_object:
             self._item(frame, start, end + 1, value)
         elif frame.name in NAME_KEYS:
@@ -180,15 +207,17 @@ class _Walk:
         if level < 2 and not (len(value) >= _LONG_NUMBER_MIN and value.isdigit()):
             return
         start = frame.scalar_at + raw.index(value)
-        self._change(start, start + len(value), value, self._on_string(value, level, frame.name))
+        self._hand_over(start, start + len(value), value, level, frame.name)
 
     def _named_value(self, frame: _Frame) -> None:
         if frame.is_named and frame.value is not None:
             start, end, value = frame.value
-            self._change(start, end, value, self._on_string(value, 2, "value"))
+            self._hand_over(start, end, value, 2, "value")
 
-    def _change(self, start: int, end: int, before: str, after: str) -> None:
-        if after != before:
+    def _hand_over(self, start: int, end: int, value: str, level: int, name: str) -> None:
+        self.at = (start, end)
+        after = self._on_string(value, level, name)
+        if after != value:
             self._changes[start] = (end, reader.write_text(after))
 
 
