@@ -68,9 +68,12 @@ def test_a_traceparent_of_the_same_trace_names_the_parent() -> None:
 def test_an_envelope_that_names_no_turn_lets_the_work_run(envelope: Any) -> None:
     """Without a turn to join, the work runs, nothing is recorded, and both are counted."""
     before = everyturn.counters()
-    with everyturn.capture() as events:
-        with everyturn.join(envelope) as job, job.tool("internal", "x") as run:
-            run.request({"a": 1})
+    with (
+        everyturn.capture() as events,
+        everyturn.join(envelope) as job,
+        job.tool("internal", "x") as run,
+    ):
+        run.request({"a": 1})
 
     assert events == []
     assert job.id == ""

@@ -176,15 +176,18 @@ def test_one_bad_record_does_not_take_the_others_with_it(receiver: Receiver, sen
     assert one.count("sent") == 40
 
 
-def test_records_that_are_refused_are_counted(receiver: Receiver, sending: Any) -> None:
-    """What the gateway refuses of a batch is counted; the rest is sent."""
+def test_records_that_are_refused_are_counted_and_logged(
+    receiver: Receiver, sending: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the gateway refuses of a batch is counted and named in the log; the rest is sent."""
     one = sending()
     receiver.refuse = lambda item: item["review_id"] == "rev_1"
 
-    one.put(3)
+    one.put(3, notes="private words")
     assert one.sender.flush(30)
 
     assert (one.count("sent"), one.count("refused")) == (2, 1)
+    assert caplog.messages == ["the gateway refused a record: invalid_value `notes`"]
 
 
 def test_a_full_queue_drops_and_counts_and_never_waits(receiver: Receiver, sending: Any) -> None:

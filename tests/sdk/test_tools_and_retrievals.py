@@ -23,13 +23,16 @@ def recorded(events: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_a_tool_run_is_recorded_as_it_was_at_that_moment() -> None:
     """Request and response stand as they were when they were given, whatever changes later."""
-    with everyturn.capture() as events, everyturn.turn() as turn:
-        with turn.tool("mcp", "get_order", target_service="orders", provider_call_id="c7") as run:
-            arguments = {"id": 5}
-            run.request(arguments)
-            arguments["id"] = 6
-            run.response(None)
-            run.finish(status="partial", retry_count=2, attributes={"truncated": True})
+    with (
+        everyturn.capture() as events,
+        everyturn.turn() as turn,
+        turn.tool("mcp", "get_order", target_service="orders", provider_call_id="c7") as run,
+    ):
+        arguments = {"id": 5}
+        run.request(arguments)
+        arguments["id"] = 6
+        run.response(None)
+        run.finish(status="partial", retry_count=2, attributes={"truncated": True})
 
     event = recorded(events)
     assert event["log"] == "tool_calls"
@@ -52,9 +55,13 @@ def test_a_tool_run_is_recorded_as_it_was_at_that_moment() -> None:
 )
 def test_a_tool_that_raises_is_recorded_and_raises(failure: BaseException, status: str) -> None:
     """An exception gives the status and its class, not its text, and goes on."""
-    with everyturn.capture() as events:
-        with pytest.raises(type(failure)), everyturn.turn() as turn, turn.tool("rag", "x"):
-            raise failure
+    with (
+        everyturn.capture() as events,
+        pytest.raises(type(failure)),
+        everyturn.turn() as turn,
+        turn.tool("rag", "x"),
+    ):
+        raise failure
 
     event = recorded(events)
     assert (event["status"], event["error_code"]) == (status, type(failure).__name__)

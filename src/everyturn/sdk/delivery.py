@@ -6,8 +6,8 @@ stands alone; only it is lost.
 
 from __future__ import annotations
 
-import logging
 import os
+import sys
 import time
 from typing import Final
 
@@ -18,8 +18,8 @@ from everyturn.sdk.settings import Settings
 BACKOFF_SECONDS: Final = 0.25
 BACKOFF_SECONDS_MAX: Final = 30.0
 
-LOG: Final = logging.getLogger("everyturn.sdk")
-"""Codes, counts and names of fields only; no content."""
+LOGGER: Final = "everyturn.sdk"
+"""Warnings are about lost records, the rest is `info`. Codes, counts and names of fields only."""
 
 
 class Delivery:
@@ -56,7 +56,7 @@ class Delivery:
             self._counters.add(sent, answer.accepted)
             self._counters.add(refused, len(answer.refused))
             for code, param in dict.fromkeys(answer.refused):
-                LOG.warning("the gateway refused a record: %s `%s`", code, param)
+                _log("warning", "the gateway refused a record: %s `%s`", code, param)
             return []
         return self._rejected(records, answer, sent=sent, refused=refused)
 
@@ -74,8 +74,11 @@ class Delivery:
                 return [*left, *records[middle:]]
             return self.deliver(records[middle:], sent=sent, refused=refused)
         self._counters.add("dropped_rejected", len(records))
-        LOG.warning(
-            "the gateway refused a request; %d records are lost: %s", len(records), answer.code
+        _log(
+            "warning",
+            "the gateway refused a request; %d records are lost: %s",
+            len(records),
+            answer.code,
         )
         return []
 
@@ -83,7 +86,7 @@ class Delivery:
         now = time.monotonic()
         if self.away_since is None:
             self.away_since = now
-            LOG.info("the gateway takes no records: %s", answer.reason)
+            _log("info", "the gateway takes no records: %s", answer.reason)
         # Half of the delay is chance, so that many senders do not come back at one moment.
         delay = min(BACKOFF_SECONDS * 2 ** min(self._attempt, 16), BACKOFF_SECONDS_MAX)
         delay *= 0.5 + 0.5 * os.urandom(1)[0] / 256
@@ -93,7 +96,18 @@ class Delivery:
 
     def _is_back(self) -> None:
         if self.away_since is not None:
-            LOG.info("the gateway takes records again")
+            _log("info", "the gateway takes records again")
         self.away_since = None
         self._attempt = 0
         self.next_try = self._asked_until = 0.0
+
+
+def _log(level: str, text: str, *values: object) -> None:
+    """A log line, where the application uses `logging`.
+
+    It is not imported for us: `logging` takes part in forks from its import on, and an import in a
+    thread while another one forks leaves its lock in disorder. What is logged is counted as well.
+    """
+    logging = sys.modules.get("logging")
+    if logging is not None and not getattr(logging.__spec__, "_initializing", False):
+        getattr(logging.getLogger(LOGGER), level)(text, *values)

@@ -6,14 +6,19 @@ followed: records go to the gateway that was named, or nowhere.
 
 from __future__ import annotations
 
+import codecs
 import http.client
 import json
 import time
 from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
 from everyturn import __version__
 from everyturn.sdk.settings import Settings
+
+# Looking up a host imports this codec; here, so that a fork never meets it half imported.
+codecs.lookup("idna")
 
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 RETRY_AFTER_SECONDS_MAX: Final = 300.0
@@ -140,8 +145,6 @@ def _retry_after(value: str | None) -> float | None:
     try:
         seconds = float(value)
     except ValueError:
-        from email.utils import parsedate_to_datetime
-
         try:
             seconds = parsedate_to_datetime(value).timestamp() - time.time()
         except ValueError:

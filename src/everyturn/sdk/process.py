@@ -12,6 +12,7 @@ from typing import Any
 
 from everyturn.errors import InvalidValue
 from everyturn.sdk.counting import Counters
+from everyturn.sdk.forking import at_fork
 from everyturn.sdk.plain import Plain
 from everyturn.sdk.sender import Sender
 from everyturn.sdk.settings import Settings, from_environment
@@ -101,7 +102,7 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(_after_fork)
 
 
 def configure(

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from everyturn.sdk.counting import Counters
+from everyturn.sdk.forking import IMPORTS
 
 IDS_AND_ENUMS: Final = frozenset(
     {
@@ -127,9 +128,10 @@ class Resting:
 def _engine(known: str | None) -> Clean | None:
     """The redaction engine, ready; None where this installation lacks it."""
     try:
-        from everyturn.audit.cleaning import Cleaner
-        from everyturn.audit.reasoning import mark_tags
-        from everyturn.audit.redact import Redactor
+        with IMPORTS:
+            from everyturn.audit.cleaning import Cleaner
+            from everyturn.audit.reasoning import mark_tags
+            from everyturn.audit.redact import Redactor
     except ImportError:
         return None
     key = os.urandom(32)

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from everyturn.sdk.counting import Counters
+from everyturn.sdk.forking import IMPORTS
 from everyturn.sdk.resting import Resting
 from everyturn.sdk.settings import Settings
 from everyturn.sdk.spill import SpillFolder
@@ -134,7 +135,8 @@ class Sender:
             multiprocessing.Finalize(None, self.close, args=(seconds,), exitpriority=0)
 
     def _run(self) -> None:
-        from everyturn.sdk.delivery import Delivery
+        with IMPORTS:
+            from everyturn.sdk.delivery import Delivery
 
         delivery = Delivery(self._settings, self._counters)
         try:
