@@ -253,3 +253,13 @@ def test_the_key_rests_beside_the_folder(tmp_path: Path) -> None:
     key_path(data).write_bytes(b"short")
     with pytest.raises(AuditUnavailable, match="damaged"):
         redaction_key(data)
+
+
+async def test_an_empty_list_of_tools_is_not_no_list(tmp_path: Path) -> None:
+    """`"tools": []` as sent stands in the record; absence is null."""
+    async with gateway_and_mock(tmp_path / "data", upstream_model="plain") as (running, _):
+        empty = await recorded(running, await running.chat("m", tools=[]))
+        absent = await recorded(running, await running.chat("m"))
+
+    assert empty["model_calls"][0]["tools_json"] == []
+    assert absent["model_calls"][0]["tools_json"] is None

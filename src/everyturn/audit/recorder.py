@@ -130,7 +130,9 @@ class TurnRecorder:
         rest = {name: value for name, value in sent.items() if name not in _LISTED}
         parameters = cleaner.parameters(rest)
         counts = merged(messages.counts, tools.counts, parameters.counts)
-        row = self._call_row(opening, messages.ref, tools.ref, parameters.value, counts)
+        # An empty list that was sent is something else than no list.
+        listed = "[]" if sent.get("tools") == [] else tools.ref
+        row = self._call_row(opening, messages.ref, listed, parameters.value, counts)
         self._open = _OpenCall(opening, row, counts)
         self._state.calls += 1
         records.append(row)
@@ -179,7 +181,7 @@ class TurnRecorder:
         self,
         opening: CallOpening,
         messages: ContentRef | None,
-        tools: ContentRef | None,
+        tools: ContentRef | str | None,
         parameters: str,
         counts: Counts,
     ) -> ModelCall:
