@@ -43,8 +43,10 @@ class Retrieval(Span):
         """
         if self.line.turn_id is None:
             return
-        taken = None if used is None else list(used)
-        entries = [_entry(rank, hit, taken) for rank, hit in enumerate(hits, start=1)]
+        candidates = list(hits)
+        entries = [_entry(rank, hit) for rank, hit in enumerate(candidates, start=1)]
+        if used is not None:
+            _mark_used(candidates, entries, list(used))
         self._fields["sources_json"] = this_process().plain.payload(entries)
 
     def context(self, text: str | int) -> None:
@@ -164,28 +166,38 @@ def retrieval_fields(
     }
 
 
-def _entry(rank: int, hit: Any, used: list[Any] | None) -> dict[str, Any]:
+def _entry(rank: int, hit: Any) -> dict[str, Any]:
     """One candidate as it stands in `sources_json`."""
     source, score = hit, None
-    if isinstance(hit, tuple) and len(hit) == 2 and _number(hit[1]) is not None:
-        source, score = hit[0], _number(hit[1])
-    elif isinstance(hit, Mapping):
+    # `dict` first: it is the usual hit, and asking for an abstract class is slow.
+    if isinstance(hit, dict | Mapping):
         score = _number(hit.get("score"))
+    elif isinstance(hit, tuple) and len(hit) == 2 and _number(hit[1]) is not None:
+        source, score = hit[0], _number(hit[1])
     else:
         score = _number(getattr(hit, "score", None))
-    entry: dict[str, Any] = {"rank": rank}
-    if score is not None:
-        entry["score"] = score
-    if used is not None:
-        entry["used"] = any(one is hit or one is source for one in used) or any(
-            _is_equal(one, hit) for one in used
-        )
-    entry["source"] = source
-    return entry
+    if score is None:
+        return {"rank": rank, "source": source}
+    return {"rank": rank, "score": score, "source": source}
+
+
+def _mark_used(candidates: list[Any], entries: list[dict[str, Any]], used: list[Any]) -> None:
+    """Say of each entry whether it is among `used`: the same object, or an equal one."""
+    same = {id(one) for one in used}
+    found = 0
+    for hit, entry in zip(candidates, entries, strict=True):
+        entry["used"] = id(hit) in same or id(entry["source"]) in same
+        found += entry["used"]
+    if found >= len(used):
+        return
+    for hit, entry in zip(candidates, entries, strict=True):
+        entry["used"] = entry["used"] or any(_is_equal(one, hit) for one in used)
 
 
 def _number(value: Any) -> float | None:
     """A finite number, those of numpy included; texts and arrays of several are none."""
+    if type(value) is float:
+        return value if math.isfinite(value) else None
     if isinstance(value, str | bytes) or not hasattr(type(value), "__float__"):
         return None
     try:
