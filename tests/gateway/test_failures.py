@@ -261,6 +261,15 @@ async def test_a_body_over_the_limit(tmp_path: Path) -> None:
         assert (answer.status_code, error(answer)["code"]) == (413, "request_too_large")
 
 
+async def test_a_cut_right_after_the_end_marker(tmp_path: Path) -> None:
+    """An end marker without its blank line is still the end, also where the connection is cut."""
+    async with gateway_and_mock(tmp_path / "data") as (running, mock):
+        mock.add("m", Script.sse([chunk(content="a"), FINISH, b"data: [DONE]\n", ABORT]))
+        answer = await running.chat("m", stream=True)
+
+    assert frames(answer.content)[-1] == "[DONE]"
+
+
 async def test_numbers_and_nul_are_carried_to_the_provider(tmp_path: Path) -> None:
     """`1e400` in a tool schema, a long integer, `0.10` and NUL arrive as they were sent."""
     body = (

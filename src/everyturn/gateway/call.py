@@ -172,8 +172,9 @@ class Call:
             try:
                 chunk = await response.read()
             except UpstreamStreamIncomplete:
-                stream.close(is_cut=True)
-                raise
+                # Raises, unless the last bytes were the end marker without its blank line.
+                self._finish(stream.close(is_cut=True), stream)
+                return
             if not chunk:
                 break
             events = stream.receive(chunk)
