@@ -155,3 +155,12 @@ def test_a_content_list_is_rebuilt_where_text_is_the_carrier() -> None:
         "content": "a",
         "reasoning_content": "t",
     }
+
+
+def test_the_carrier_of_the_history_needs_no_reading() -> None:
+    """A form that the provider takes back is accepted, also where its answers do not have it."""
+    details = a_target(read=("reasoning_content",), history_carrier="reasoning_details")
+    lists = a_target(read=("reasoning_content",), history_carrier="content_list")
+
+    assert back(details, reasoning_details=DETAILS) == {"reasoning_details": DETAILS}
+    assert back(lists, content=[THOUGHT]) == {"content": [THOUGHT]}
