@@ -249,6 +249,37 @@ def test_a_forked_child_leaves_the_parents_spill_alone(receiver: Receiver, tmp_p
     assert found["spilled"] == 40
 
 
+def test_a_child_that_outlives_its_parent_does_not_keep_its_file(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    """The spill file of a parent that ended is an orphan, though a child of it lives."""
+    receiver.stop()
+    result = tmp_path / "result"
+    code = (
+        RECORD + "import os, sys\n"
+        "from everyturn.sdk.spill import SpillFolder\n"
+        "everyturn.flush(30)\n"
+        "reading, writing = os.pipe()\n"
+        "if os.fork():\n"
+        "    print('{}', flush=True)\n"
+        "    os._exit(0)\n"
+        "os.close(writing)\n"
+        "os.dup2(os.open(os.devnull, os.O_RDWR), 1)\n"
+        "os.dup2(1, 2)\n"
+        "os.read(reading, 1)\n"
+        "folder = SpillFolder(os.environ['EVERYTURN_SPILL_FOLDER'], bytes_max=10**6)\n"
+        "file, _ = folder.next()\n"
+        "with open(os.environ['RESULT'] + '.new', 'w') as out:\n"
+        "    out.write('kept' if file is None else 'free')\n"
+        "os.rename(os.environ['RESULT'] + '.new', os.environ['RESULT'])\n"
+        "os._exit(0)\n"
+    )
+    run_program(code, tmp_path / "spill", receiver.url, RESULT=str(result))
+
+    until(result.exists)
+    assert result.read_text() == "free"
+
+
 def test_processes_of_multiprocessing_lose_nothing(receiver: Receiver, tmp_path: Path) -> None:
     """A worker that multiprocessing forked sends what it recorded when it ends."""
     code = (

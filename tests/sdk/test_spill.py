@@ -146,6 +146,22 @@ def test_lines_are_taken_piece_by_piece(bytes_max: int, count_max: int, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kept, torn", [(0, 0), (5, 1)])
+def test_a_file_that_somebody_cut_comes_to_its_end(kept: int, torn: int, tmp_path: Path) -> None:
+    """Where the rest of a file is no line, nothing is taken and the file counts as sent."""
+    folder = SpillFolder(str(tmp_path), bytes_max=10**6)
+    assert folder.write([a_review(1)]) == "written"
+    file, _ = folder.next()
+    assert file is not None
+    os.truncate(file.path, kept)
+
+    assert file.take(bytes_max=100, count_max=10) == ([], torn)
+    file.sent()
+
+    assert file.is_sent
+    folder.done()
+
+
 def test_the_folder_is_bounded_in_bytes(receiver: Receiver, tmp_path: Path) -> None:
     """A full folder takes no more; what does not fit is counted, and other files count as well."""
     receiver.stop()

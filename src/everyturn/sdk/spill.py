@@ -55,9 +55,13 @@ class SpillFile:
         while True:
             data = os.pread(self._descriptor, window, self._offset)
             end = data.rfind(b"\n") + 1
-            if end or self._offset + len(data) >= self.size:
+            if end or len(data) < window:
                 break
             window *= 2
+        if not end:
+            # Somebody cut the file: what is left of it is no line and never will be one.
+            self._taken = self.size
+            return [], 1 if data else 0
         lines: list[bytes] = []
         used = torn = 0
         for line in data[:end].split(b"\n")[:-1]:
