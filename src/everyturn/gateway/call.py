@@ -33,12 +33,13 @@ from everyturn.transport.base import Timeouts, Transport, UpstreamResponse
 from everyturn.wire import events as ev
 from everyturn.wire.dialects.openai_chat import Encoded
 from everyturn.wire.limits import Limits
+from everyturn.wire.plain import read_answer
 from everyturn.wire.preset import Target
 from everyturn.wire.reader import read_provider, write
 from everyturn.wire.render import body_of_reply, frames_of_body
 from everyturn.wire.reply import Reply
 from everyturn.wire.request import ChatRequest
-from everyturn.wire.stream import DONE_FRAME, ReplyStream, read_whole
+from everyturn.wire.stream import DONE_FRAME, ReplyStream
 
 Header = tuple[bytes, bytes]
 
@@ -264,12 +265,10 @@ class Call:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         if not data.strip():
             raise TranslationError("the provider answered with an empty body")
-        reply, shown, decoder, _ = read_whole(
-            data, plan.target, plan.limits, choices=plan.request.n
-        )
+        reply, shown, notes = read_answer(data, plan.target, plan.limits, choices=plan.request.n)
         result.reply = reply
         result.stream_state = "whole"
-        result.notes.extend(decoder.notes)
+        result.notes.extend(notes)
         if not result.is_stream:
             result.final = shown
             return

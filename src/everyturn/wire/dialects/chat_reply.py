@@ -176,7 +176,7 @@ class ChatDecoder:
         """
         tree = self._read(data)
         # A whole answer is read once: a small one cannot hold too much, so nothing is counted.
-        self._is_counted = len(data) * _SIZE_RATIO_MAX > self._limits.carried_bytes_max
+        self._is_counted = len(data) * SIZE_RATIO_MAX > self._limits.carried_bytes_max
         failure = reported_failure(tree)
         if failure is not None:
             self._read_beside(failure, tree, is_whole=True)
@@ -399,7 +399,7 @@ def _is_usage_only(tree: dict[str, Any]) -> bool:
     )
 
 
-_SIZE_RATIO_MAX: Final = 9
+SIZE_RATIO_MAX: Final = 9
 """`_size` of a value is at most so many times its bytes in JSON: a digit in a list counts 9."""
 
 

@@ -1,0 +1,104 @@
+"""Whole answers that hold nothing but text, read without going from event to event.
+
+Most whole answers have the same few members. Of such an answer the fold is plain to see, and the
+provider's own bytes are what the client gets; any other answer goes the strict way (`read_whole`),
+and both ways give equal replies.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from everyturn.wire.dialects.chat_reply import ENVELOPE, SIZE_RATIO_MAX
+from everyturn.wire.limits import Limits
+from everyturn.wire.preset import Target
+from everyturn.wire.reader import Malformed, read_provider
+from everyturn.wire.reply import Choice, Reply
+from everyturn.wire.stream import read_whole
+
+PLAIN_BYTES_MAX: Final = 64 * 1024
+"""Longer answers go the strict way at once, so that none is read twice at length."""
+
+
+def read_answer(
+    data: bytes, target: Target, limits: Limits, *, choices: int = 1
+) -> tuple[Reply, bytes, list[str]]:
+    """Read a whole answer: its reply, the client's bytes, and notes on what was done to it.
+
+    choices: the request's `n`. Raises what `read_whole` raises.
+    """
+    reply = plain_reply(data, target, limits, choices=choices)
+    if reply is not None:
+        return reply, data, []
+    reply, shown, decoder, _ = read_whole(data, target, limits, choices=choices)
+    return reply, shown, decoder.notes
+
+
+def plain_reply(data: bytes, target: Target, limits: Limits, *, choices: int = 1) -> Reply | None:
+    """The reply of a plain answer; None where the strict way must tell."""
+    bytes_max = min(
+        PLAIN_BYTES_MAX,
+        limits.body_bytes_max,
+        limits.text_bytes_max,
+        limits.carried_bytes_max // SIZE_RATIO_MAX,
+    )
+    if len(data) > bytes_max or target.tags != "off":
+        return None
+    try:
+        document = read_provider(data)
+    except Malformed:
+        return None
+    tree = document.value
+    if type(tree) is not dict or document.has_nonfinite:
+        return None
+    reply = Reply()
+    for key, value in tree.items():
+        if key in ENVELOPE:
+            reply.envelope[key] = value
+        elif key == "usage":
+            if value is not None and type(value) is not dict:
+                return None
+            reply.usage = value
+        elif key != "choices" or type(value) is not list:
+            return None
+        else:
+            for item in value:
+                choice = _plain_choice(item, len(reply.choices), target)
+                if choice is None:
+                    return None
+                reply.choices.append(choice)
+    return reply if reply.choices and len(reply.choices) >= choices else None
+
+
+def _plain_choice(item: Any, index: int, target: Target) -> Choice | None:
+    """A choice with a finish and a plain message; None for any other."""
+    if type(item) is not dict:
+        return None
+    choice = Choice(index)
+    message = finish = None
+    for key, value in item.items():
+        if key == "message":
+            message = value
+        elif key == "finish_reason":
+            finish = value
+        elif key == "logprobs":
+            choice.choice_values[key] = value
+        elif key != "index" or value != index or type(value) is not int:
+            return None
+    if type(finish) is not str or not finish or finish in target.preset.finish_failures:
+        return None
+    choice.finish_reason = finish
+    if type(message) is not dict:
+        return None
+    for key, value in message.items():
+        if key == "role" or key == "annotations":
+            choice.values[key] = value
+        elif value is not None and type(value) is not str:
+            return None
+        elif key == "content":
+            choice.content = value
+        elif key == "refusal":
+            choice.refusal = value
+        else:
+            return None
+    return choice
