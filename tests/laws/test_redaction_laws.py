@@ -80,8 +80,8 @@ def survivors(text: str) -> list[str]:
     return found
 
 
-ESCAPE = re.compile(r"%(?:2[bdef]|3[0-9ad]|4[0-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9ae])", re.IGNORECASE)
-"""An escape of a letter, a digit or a sign that secrets have."""
+ESCAPE = re.compile(r"%(?:0[9ad]|[2-7][0-9a-f])", re.IGNORECASE)
+"""An escape of a character of ASCII text."""
 
 
 def decodings(text: str) -> Iterator[str]:

@@ -27,6 +27,13 @@ _TOKEN: Final = Pattern(r"[A-Za-z0-9_.=+/:~-]{16,}")
 _PATH: Final = Pattern(r"(?:/|~/|[A-Za-z]:\\|\.\.?/).*")
 _SAYS_NOTHING: Final = frozenset({"", "true", "false", "null", "none", "nil", "undefined"})
 _NAME_LENGTH_MAX: Final = 96
+_CARD_LENGTHS: Final = {
+    2: (16,),
+    3: (14, 15, 16),
+    4: (13, 16, 19),
+    5: (16,),
+    6: (16, 17, 18, 19),
+}
 _DIGITS: Final = frozenset("0123456789")
 
 
@@ -93,9 +100,10 @@ def _is_password_word(secret: str, whole: str) -> bool:
 
 
 def is_card(secret: str, _: str = "") -> bool:
-    """Whether 13 to 19 digits, with spaces or dashes, pass the check of card numbers (Luhn)."""
+    """Whether digits, with spaces or dashes, are as many as a card has that starts with the first
+    of them (ISO/IEC 7812), and pass its check (Luhn)."""
     digits = [int(sign) for sign in secret if sign in _DIGITS]
-    if not 13 <= len(digits) <= 19 or len(set(digits)) < 2:
+    if not digits or len(digits) not in _CARD_LENGTHS.get(digits[0], ()) or len(set(digits)) < 2:
         return False
     doubled = [digit * 2 - 9 * (digit > 4) for digit in digits[-2::-2]]
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0

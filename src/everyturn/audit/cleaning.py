@@ -35,7 +35,9 @@ class Cleaner:
         self._redactor = redactor
         self._key = key
         self._urls: dict[str, str] = {}
-        self._scanner = Scanner([reasoning.HINT, media.HINT, *redactor.hints])
+        self._scanner = Scanner(
+            [reasoning.HINT, media.HINT, *redactor.hints], apart=redactor.hints_apart
+        )
 
     @property
     def version(self) -> str:

@@ -27,8 +27,8 @@ _GROUP: Final = rf"[A-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589]{_
 BASE64_HINT: Final = rf"(?:{_GROUP}){{5}}"
 """Serialised text with base64 of at least 15 ASCII bytes."""
 
-PERCENT_HINT: Final = r"%(?:2[bBdDeEfF]|3[0-9aAdD]|4[0-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])"
-"""Serialised text in which an escape hides a character that secrets are made of."""
+PERCENT_HINT: Final = "%(?:0[9aAdD]|[2-7][0-9a-fA-F])"
+"""Serialised text in which an escape hides a character of ASCII text."""
 
 _ESCAPE: Final = Pattern("%[0-9a-fA-F]{2}")
 _HAS_TEXT: Final = Pattern(BASE64_HINT)
@@ -42,10 +42,6 @@ _BETWEEN: Final = b"\n\x1a\n"
 _BROKEN_MAX: Final = 8
 _BLANK: Final = b"\x1a"
 _ASCII: Final = bytes(range(128)) + _BLANK * 128
-_PLAIN: Final = frozenset(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~+/:=@"
-)
-"""Bytes that `PERCENT_HINT` sees as escapes, or that no encoder escapes."""
 
 
 class View(Protocol):
@@ -157,12 +153,11 @@ class Base64View:
 
 
 def percent_hint(value: str, plain: Callable[[str], str]) -> str:
-    """A pattern for a known value with characters that `PERCENT_HINT` passes by; else empty.
+    """A pattern for a known value beyond ASCII, which `PERCENT_HINT` may pass by; else empty.
 
     plain: `rules.literal_hint`, for how a character stands unescaped in JSON.
     """
-    data = value.encode("utf-8", "surrogatepass")
-    if all(byte in _PLAIN for byte in data):
+    if value.isascii():
         return ""
     pieces = []
     for sign in value:

@@ -129,13 +129,15 @@ class Redactor:
         percent = spell_out("|".join([PERCENT_HINT, *filter(None, escaped)]))
         finder_hints = [*(hint for _, hint in forms), *(expand_hint(rule) for rule in rules)]
         names = (spell_out(expand(KEY_HINT)), spell_out(expand(TOKEN_HINT)))
-        others = (*names, ESCAPED_ASCII, percent, BASE64_HINT)
+        others = (*names, ESCAPED_ASCII, percent)
         self.hints = tuple(dict.fromkeys([*finder_hints, *others]))
-        """One of these patterns matches every serialised text that is not clean."""
-        self._scanner = Scanner(self.hints)
+        """One of these patterns, or of those apart, matches every text that is not clean."""
+        self.hints_apart = (BASE64_HINT,)
+        """The same, for a pass of their own each."""
+        self._scanner = Scanner(self.hints, apart=self.hints_apart)
         self._percent = self.hints.index(percent)
-        self._base64 = self.hints.index(BASE64_HINT)
-        self._of_hint: list[list[int]] = [[] for _ in self.hints]
+        self._base64 = len(self.hints)
+        self._of_hint: list[list[int]] = [[] for _ in (*self.hints, *self.hints_apart)]
         for index, hint in enumerate(finder_hints):
             self._of_hint[self.hints.index(hint)].append(index)
         has_own = any(rule.kind == "operator" for rule in rules)

@@ -63,22 +63,28 @@ def check_pattern(pattern: str) -> None:
 
 
 class Scanner:
-    """An RE2 set that says which of its patterns occur in a text, in one pass.
+    """Says which of its patterns occur in a text: one RE2 set, in one pass.
 
-    RE2 answers "nothing" when its automaton cannot run, which would let secrets through. A last
-    pattern that always matches tells the two apart.
+    RE2's set answers "nothing" when its automaton cannot run, which would let secrets through. A
+    last pattern that always matches tells the two apart.
+
+    apart: patterns that get a pass of their own and come after the others. One that keeps many
+    places open at once would multiply the states of all the others. A pattern alone falls back to
+    another engine when its automaton is full, so its answer holds.
     """
 
-    __slots__ = ("_match", "_witness", "patterns")
+    __slots__ = ("_apart", "_match", "_witness", "patterns")
 
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self.patterns = tuple(patterns)
+    def __init__(self, patterns: Sequence[str], *, apart: Sequence[str] = ()) -> None:
+        self.patterns = (*patterns, *apart)
         engine = re2.Set.SearchSet(options())
-        for pattern in self.patterns:
+        for pattern in patterns:
             engine.Add(pattern)
         self._witness: int = engine.Add(r"\z")
         engine.Compile()
         self._match = engine.Match
+        compiled = [re2.compile(pattern, options()).search for pattern in apart]
+        self._apart = list(enumerate(compiled, start=len(patterns)))
 
     def scan(self, raw: bytes) -> list[int]:
         """Indexes of the patterns that occur in `raw`, ascending. Raises ScanFailed."""
@@ -86,9 +92,13 @@ class Scanner:
         if found is None or self._witness not in found:
             raise ScanFailed
         if len(found) == 1:
-            return []
-        found.remove(self._witness)
-        found.sort()
+            found.clear()
+        else:
+            found.remove(self._witness)
+            found.sort()
+        for index, search in self._apart:
+            if search(raw) is not None:
+                found.append(index)
         return found
 
 

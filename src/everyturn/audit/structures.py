@@ -140,6 +140,14 @@ STRUCTURES: Final = (
         check="mixed",
     ),
     Rule(
+        name="named_value",
+        kind="structure",
+        pattern=r"""(?i)["'](?:name|key|header)["']\s*:\s*["'][^"'\r\n]{0,64}{KEY}["']\s*,\s*"""
+        r"""["']value["']\s*:\s*["']([^"'\r\n]{4,})["']""",
+        hint=KEY_HINT,
+        check="value",
+    ),
+    Rule(
         name="password_option",
         kind="structure",
         pattern=r"(?:mysql|mysqldump|mysqladmin|mariadb|sshpass)\s(?:[^\r\n|;]{0,200}?\s)?-p\s?"

@@ -2,7 +2,8 @@
 
 Sources: the vendors' own pages, checked against the MIT rule set of gitleaks
 (`config/gitleaks.toml`, 2026-07). Lengths are lower bounds here where vendors changed them. A
-format without a prefix of its own is left to the rules that go by names.
+format without a prefix of its own is left to the rules that go by names. A pattern that starts with
+an open class has a hint that starts with a literal: random text would keep it counting.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ VENDORS: Final = (
     _vendor("google_api_key", r"{B}(AIza[A-Za-z0-9_-]{35})"),
     _vendor("google_oauth_token", r"{B}(ya29\.[A-Za-z0-9_-]{20,})"),
     _vendor("google_oauth_secret", r"{B}(GOCSPX-[A-Za-z0-9_-]{20,})"),
-    _vendor("azure_client_secret", r"{B}([A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34})"),
+    _vendor(
+        "azure_client_secret",
+        r"{B}([A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34})",
+        hint=r"[0-9]Q~",
+    ),
     _vendor("alibaba_access_key", r"{B}(LTAI[A-Za-z0-9]{20})\b"),
     _vendor("digitalocean_token", r"{B}(do[opr]_v1_[0-9a-f]{64})"),
     _vendor("yandex_token", r"{B}((?:AQVN[A-Za-z0-9_-]{35,}|y[0-3]_[A-Za-z0-9_-]{50,}))"),
@@ -87,7 +92,9 @@ VENDORS: Final = (
         r"discord(?:app)?\.com/api/webhooks/([0-9]{17,20}/[A-Za-z0-9_-]{60,})",
         hint=r"discord(?:app)?\.com[\\/]+api[\\/]+webhooks",
     ),
-    _vendor("telegram_token", r"([0-9]{8,10}:AA[A-Za-z0-9_-]{32,34})"),
+    _vendor(
+        "telegram_token", r"([0-9]{8,10}:AA[A-Za-z0-9_-]{32,34})", hint=r"[0-9]:AA[A-Za-z0-9_-]{32}"
+    ),
     _vendor("twilio_key", r"{B}(SK[0-9a-f]{32})\b"),
     _vendor("sendgrid_key", r"{B}(SG\.[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{16,64})"),
     _vendor("mailgun_key", r"{B}(key-[0-9a-f]{32})\b"),
@@ -103,7 +110,12 @@ VENDORS: Final = (
     _vendor("firecrawl_key", r"{B}(fc-[0-9a-f]{32})\b"),
     _vendor("runpod_key", r"{B}(rpa_[A-Z0-9]{30,}[a-z0-9]{0,8})"),
     _vendor("apify_token", r"{B}(apify_api_[A-Za-z0-9]{34,})"),
-    _vendor("zhipu_key", r"{B}([0-9a-f]{32}\.[A-Za-z0-9]{16})\b", check="mixed"),
+    _vendor(
+        "zhipu_key",
+        r"{B}([0-9a-f]{32}\.[A-Za-z0-9]{16})\b",
+        hint=r"[0-9a-f]\.[A-Za-z0-9]{16}",
+        check="mixed",
+    ),
     _vendor(
         "bedrock_key",
         r"{B}((?:ABSK[A-Za-z0-9+/]{100,}|bedrock-api-key-[A-Za-z0-9+/=]{40,}))",
@@ -114,7 +126,9 @@ VENDORS: Final = (
         r"{B}((?:FwoGZXIvYXdz|IQoJb3JpZ2lu)[A-Za-z0-9+/=]{60,})",
         hint=r"FwoGZXIvYXdz|IQoJb3JpZ2lu",
     ),
-    _vendor("azure_openai_key", r"{B}([A-Za-z0-9]{52}JQQJ9[9D][A-Za-z0-9]{25,30})"),
+    _vendor(
+        "azure_openai_key", r"{B}([A-Za-z0-9]{52}JQQJ9[9D][A-Za-z0-9]{25,30})", hint=r"JQQJ9[9D]"
+    ),
     _vendor("vk_token", r"{B}(vk1\.a\.[A-Za-z0-9_-]{60,})"),
     _vendor("yandex_iam_token", r"{B}(t1\.[A-Za-z0-9_-]{20,}={0,2}\.[A-Za-z0-9_-]{86})"),
     _vendor("cloudflare_ca_key", r"{B}(v1\.0-[0-9a-f]{24}-[0-9a-f]{146})"),
@@ -129,7 +143,11 @@ VENDORS: Final = (
         hint=r"fo1_[A-Za-z0-9_-]{43}|fm[12][ar]?_[A-Za-z0-9+/\\]{100}",
     ),
     _vendor("heroku_key", r"{B}(HRKU-AA[A-Za-z0-9_-]{58})"),
-    _vendor("terraform_token", r"{B}([A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9=_-]{60,70})"),
+    _vendor(
+        "terraform_token",
+        r"{B}([A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9=_-]{60,70})",
+        hint=r"\.atlasv1\.",
+    ),
     _vendor(
         "openshift_token",
         r"{B}(sha256~[A-Za-z0-9_-]{43})",
@@ -149,7 +167,7 @@ VENDORS: Final = (
     _vendor("infracost_key", r"{B}(ico-[A-Za-z0-9]{32})\b"),
     _vendor("scalingo_token", r"{B}(tk-us-[A-Za-z0-9_-]{48})"),
     _vendor("render_key", r"{B}(rnd_[A-Za-z0-9]{28,})"),
-    _vendor("maxmind_key", r"{B}([A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk)"),
+    _vendor("maxmind_key", r"{B}([A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk)", hint=r"_mmk"),
     _vendor("gitlab_runner_token", r"{B}(GR1348941[A-Za-z0-9_-]{20})"),
     _vendor("sourcegraph_token", r"{B}(sgp_(?:(?:[0-9a-fA-F]{16}|local)_)?[0-9a-fA-F]{40})"),
     _vendor("buildkite_token", r"{B}(bk(?:ua|ca|pt)_[0-9a-f]{40})"),
@@ -199,12 +217,13 @@ VENDORS: Final = (
     _vendor(
         "discord_token",
         r"{B}([MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40})",
+        hint=r"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27}",
         check="mixed",
     ),
     _vendor("dropbox_token", r"{B}(sl\.(?:u\.)?[A-Za-z0-9_-]{120,})"),
     _vendor("resend_key", r"{B}(re_[A-Za-z0-9]{8}_[A-Za-z0-9]{24})"),
     _vendor("sendinblue_key", r"{B}(xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16})"),
-    _vendor("mailchimp_key", r"{B}([0-9a-f]{32}-us[0-9]{1,2})\b"),
+    _vendor("mailchimp_key", r"{B}([0-9a-f]{32}-us[0-9]{1,2})\b", hint=r"[0-9a-f]-us[0-9]"),
     _vendor("easypost_key", r"{B}(EZ[AT]K[A-Za-z0-9]{54})\b"),
     _vendor("shippo_token", r"{B}(shippo_(?:live|test)_[0-9a-fA-F]{40})"),
     _vendor("duffel_token", r"{B}(duffel_(?:test|live)_[A-Za-z0-9_=-]{43})"),
