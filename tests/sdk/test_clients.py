@@ -79,9 +79,9 @@ async def test_an_async_client_keeps_concurrent_turns_apart(provider: Receiver) 
             await client.chat.completions.create(model=turn.id, messages=MESSAGES)
         return turn.id
 
-    with everyturn.capture() as events:
-        turn_ids = await asyncio.gather(*(ask() for _ in range(20)))
-    await client.close()
+    async with client:
+        with everyturn.capture() as events:
+            turn_ids = await asyncio.gather(*(ask() for _ in range(20)))
 
     assert len(events) == 20
     for headers, raw in provider.requests:

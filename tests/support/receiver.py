@@ -168,6 +168,8 @@ class Receiver:
             allow_reuse_address = True
             daemon_threads = True
             block_on_close = False
+            # The default backlog of 5 loses connections when many are opened at once.
+            request_queue_size = 128
 
             def handle_error(self, *_: Any) -> None:
                 """A client that left is no news."""
