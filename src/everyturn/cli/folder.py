@@ -31,11 +31,10 @@ def data_option(command: F) -> F:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Reader]:
-    """A reader of the record in a folder; ends the command with status 1 when there is none."""
+def told_failures() -> Iterator[None]:
+    """Ends the command with status 1, and says why, when the record cannot be read."""
     try:
-        with Reader(folder) as reader:
-            yield reader
+        yield
     except ConfigError as bad:
         for _, _, what, hint in bad.faults:
             click.echo(f"everyturn: {bad.path}: {what} {hint}", err=True)
@@ -43,3 +42,10 @@ def opened(folder: Path) -> Iterator[Reader]:
     except AuditUnavailable as bad:
         click.echo(f"everyturn: {bad.message} {bad.hint}", err=True)
         sys.exit(1)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Reader]:
+    """A reader of the record in a folder; ends the command with status 1 when there is none."""
+    with told_failures(), Reader(folder) as reader:
+        yield reader

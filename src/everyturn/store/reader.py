@@ -15,19 +15,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, cast
 
-import apsw
 import msgspec
 
 from everyturn.audit import schema
 from everyturn.audit.records import AccessEvent, ModelCall, Record, TurnAudit
-from everyturn.store.base import StoreFailure, StoreRefused
 from everyturn.store.careful import with_texts
-from everyturn.store.folder import DATABASE_NAME
 from everyturn.store.lookup import indexed_to_sql, turn_hash
+from everyturn.store.opening import Moment, fetch, open_read_only
 from everyturn.store.rows import CODECS
 
 PREFIX_CHARS_MIN: Final = 6
-_BUSY_MS: Final = 2_000
 _HEX_PREFIX: Final = re.compile(r"[0-9a-f-]+")
 _HASH_DIGITS: Final = 15
 _CALLS_OF_R: Final = schema.turn_range_sql("r.turn_key", "m.row_key")
@@ -46,7 +43,7 @@ class Reader:
     def __init__(self, folder: Path | str) -> None:
         """Raises StoreRefused when the folder holds no store that can be read."""
         self._folder = Path(folder)
-        self._db = _open(self._folder)
+        self._db = open_read_only(self._folder)
 
     def __enter__(self) -> Reader:
         return self
@@ -151,10 +148,7 @@ class Reader:
         return [msgspec.structs.asdict(codec.decode(row)) for row in rows]
 
     def _fetch(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        try:
-            return self._db.execute(sql, values).fetchall()
-        except apsw.Error as failure:
-            raise StoreFailure(f"The store cannot be read: {type(failure).__name__}.") from failure
+        return fetch(self._db, sql, values)
 
     def _models(self, key: int) -> list[str]:
         rows = self._fetch(
@@ -188,8 +182,8 @@ class Reader:
             raise AmbiguousTurnId(text)
         return int(found[0][1]) if found else None
 
-    def _moment(self) -> _Moment:
-        return _Moment(self._db)
+    def _moment(self) -> Moment:
+        return Moment(self._db)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,19 +218,6 @@ class _Wanted:
         return f" WHERE {' AND '.join(where)}" if where else "", values
 
 
-class _Moment:
-    """A read transaction: what is read inside it is one state of the store."""
-
-    def __init__(self, db: apsw.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        self._db.execute("BEGIN")
-
-    def __exit__(self, *_: object) -> None:
-        self._db.execute("ROLLBACK")
-
-
 def open_reader(folder: Path | str) -> Reader:
     """A reader of the store in a data folder. Raises StoreRefused when there is none."""
     return Reader(folder)
@@ -248,50 +229,3 @@ def _hash_range(prefix: str) -> tuple[int, int]:
         return 1, 0
     digits = prefix.replace("-", "")[:_HASH_DIGITS]
     return int(digits.ljust(_HASH_DIGITS, "0"), 16), int(digits.ljust(_HASH_DIGITS, "f"), 16)
-
-
-def _open(folder: Path) -> apsw.Connection:
-    path = folder / DATABASE_NAME
-    if not path.is_file():
-        raise StoreRefused(
-            str(folder),
-            "There are no records here.",
-            "Give the data folder of a gateway that has been started, with `--data`.",
-        )
-    try:
-        db = _connect(path)
-        number = db.execute("SELECT coalesce(max(number), 0) FROM migrations").get
-    except apsw.Error as failure:
-        raise StoreRefused(
-            str(folder),
-            f"`{DATABASE_NAME}` cannot be read: {type(failure).__name__}.",
-            "Read it as the user that runs the gateway, or look at a copy of the folder.",
-        ) from failure
-    if number != schema.MIGRATION_LAST:
-        db.close()
-        is_newer = number > schema.MIGRATION_LAST
-        raise StoreRefused(
-            str(folder),
-            f"It was written by {'a newer' if is_newer else 'an older'} everyturn (schema"
-            f" {number}, this one reads {schema.MIGRATION_LAST}).",
-            "Use the version that the gateway runs."
-            if is_newer
-            else "Start this version's gateway on it once; that brings it up to date.",
-        )
-    return db
-
-
-def _connect(path: Path) -> apsw.Connection:
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    db = apsw.Connection(path.absolute().as_uri(), flags=flags)
-    db.set_busy_timeout(_BUSY_MS)
-    try:
-        db.execute("SELECT 1 FROM migrations").fetchone()
-    except apsw.CantOpenError:
-        # WAL mode wants to make `-shm` in a folder we may not write. Where no log is left there
-        # is nothing in it either, and the file can be read as it stands.
-        db.close()
-        if path.with_name(f"{path.name}-wal").exists():
-            raise
-        db = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
-    return db
