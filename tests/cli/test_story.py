@@ -8,6 +8,16 @@ import msgspec
 
 from everyturn.audit.records import ModelCall, TurnAudit
 from everyturn.cli.story import Line, story
+from everyturn.store.document import document
+from tests.support.store_records import (
+    START,
+    a_call,
+    a_retrieval,
+    a_review,
+    a_tool_call,
+    a_turn_id,
+    an_access,
+)
 
 
 def told(**columns: Any) -> list[Line]:
@@ -19,10 +29,62 @@ def told(**columns: Any) -> list[Line]:
             {
                 "turn": msgspec.structs.asdict(turn) | {"redactions_json": {}},
                 "access_events": [],
+                "tool_calls": [],
+                "retrieval_events": [],
+                "quality_reviews": [],
                 "model_calls": [msgspec.structs.asdict(call) | {"redactions_json": {}} | columns],
             }
         )
     )
+
+
+def test_the_rows_of_a_turn_are_told_in_the_order_of_their_times() -> None:
+    """Requests, searches, calls, tools and reviews, whoever recorded them, by when they began."""
+    turn = TurnAudit(
+        turn_id=a_turn_id(), timestamp=START, duration_ms=5.0, tool_call_count=1, retrieval_count=0
+    )
+    second = 1_000_000
+    found = {
+        "turn": msgspec.structs.asdict(turn) | {"sources_by_field_json": '{"user_text":"gateway"}'},
+        "access_events": [an_access(turn, timestamp=START, method="POST", path_template="/a")],
+        "model_calls": [a_call(turn, timestamp=START + 3 * second, requested_model="m")],
+        "tool_calls": [
+            a_tool_call(
+                turn,
+                timestamp=START + 2 * second,
+                tool_name="look\x1b[2Jup",
+                error_code="E1",
+                target_service="orders",
+                request_json='{"id":7}',
+            )
+        ],
+        "retrieval_events": [
+            a_retrieval(turn, timestamp=START + second, query_text="why", sources_json="[7]")
+        ],
+        "quality_reviews": [
+            a_review(turn, created_at=START + 4 * second, score_safety=0.5, notes="late")
+        ],
+    }
+    rows = {
+        name: [msgspec.structs.asdict(row) for row in value] if isinstance(value, list) else value
+        for name, value in found.items()
+    }
+
+    lines = list(story(document(rows)))
+
+    assert [line.label for line in lines if line.is_head] == [
+        f"turn {turn.turn_id}",
+        "request POST /a → no answer",
+        "retrieval sources",
+        "tool internal look\\x1b[2Jup: ok",
+        "call 1 of 1: m",
+        "review human",
+        "end",
+    ]
+    said = {(line.label, line.text) for line in lines}
+    assert {("query", "why"), ("source", "7"), ("request", '{"id":7}'), ("error", "E1")} <= said
+    assert {("scores", "safety 0.5"), ("notes", "late"), ("outcome", "not said")} <= said
+    assert ("in all", "5.0 ms, 1 tool calls, 0 retrievals, cost not known") in said
 
 
 def test_notes_and_flags_are_told_apart() -> None:

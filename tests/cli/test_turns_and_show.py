@@ -92,10 +92,11 @@ def test_show_tells_the_story(record: tuple[Path, list[str]]) -> None:
     told = everyturn("show", ids[0], "--data", str(data))
 
     assert told.exit_code == 0, told.output
-    labels = ["opened", "asked", "request", "to", "messages", "  user", "took", "answer"]
+    labels = ["opened", "asked", "at", "to", "messages", "  user", "answer"]
     labels += ["reasoning", "content", "tool call", "usage", "outcome"]
     places = [told.stdout.index(f"\n  {label} ") for label in labels]
     assert places == sorted(places)
+    assert "\nrequest POST /v1/chat/completions → 200\n" in told.stdout
     assert "2 characters in reasoning_content; not stored" in told.stdout
     assert 'look_up({"a":1})' in told.stdout
     assert "openai_key 1" in told.stdout

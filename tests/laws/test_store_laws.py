@@ -15,10 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everyturn.audit.records import AccessEvent, Group, ModelCall, Record, TurnAudit
+from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
+from everyturn.audit.schema import LOG_OF, LOGS
 from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import (
     a_call,
+    a_retrieval,
+    a_review,
+    a_tool_call,
     a_turn,
     all_records,
     an_access,
@@ -55,6 +59,8 @@ def histories(draw: st.DrawFn) -> list[Group]:
             groups.append(Group((closed_call(call, response_json=answer), turn)))
         if draw(st.booleans()):
             groups.append(Group((an_access(turn, status_code=draw(st.integers(100, 599))),)))
+            groups.append(Group((a_tool_call(turn, request_json='{"a":1}'), a_retrieval(turn))))
+            groups.append(Group((a_review(turn, notes=draw(any_text)),)))
             late = a_call(turn, max_tokens=draw(st.integers(-(2**63), 2**63 - 1)))
             groups.append(Group((late,)))
             groups.append(Group((closed_turn(turn, error_code=draw(any_text)),)))
@@ -69,19 +75,12 @@ def latest(groups: Sequence[Group]) -> list[Record]:
             key = (type(record), identity(record))
             if key not in found or record.revision > found[key].revision:
                 found[key] = record
-    order = (TurnAudit, ModelCall, AccessEvent)
-    return [found[key] for kind in order for key in found if key[0] is kind]
+    return [found[key] for log in LOGS for key in found if key[0] is log.type]
 
 
 def identity(record: Record) -> str:
     """The id of a record."""
-    match record:
-        case TurnAudit():
-            return record.turn_id
-        case ModelCall():
-            return record.model_call_id
-        case AccessEvent():
-            return record.access_id
+    return str(getattr(record, LOG_OF[type(record)].id))
 
 
 def without_prompt(record: object) -> object:

@@ -18,6 +18,9 @@ from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import (
     START,
     a_call,
+    a_retrieval,
+    a_review,
+    a_tool_call,
     a_turn,
     a_turn_id,
     an_access,
@@ -190,7 +193,8 @@ def test_other_tools_read_the_contract(store: SqliteStore) -> None:
         call, response_json=response, parameters_json=parameters, usage_json=usage
     )
     ended = closed_turn(turn, assistant_text=answer)
-    store.append([Group((closing, ended, an_access(turn)))])
+    more = (an_access(turn), a_tool_call(turn), a_retrieval(turn), a_review(turn))
+    store.append([Group((closing, ended, *more))])
     reply = json.dumps({"role": "assistant", "content": answer}, separators=(",", ":"))
     following, _ = group_of(a_turn(), index, [message.encode(), reply.encode()])
     store.append([following])
@@ -251,7 +255,7 @@ def test_a_store_of_another_version_is_refused(store: SqliteStore, number: int) 
     """A reader reads what its own version writes."""
     store.close()
     db = apsw.Connection(str(store.path))
-    db.execute("UPDATE migrations SET number = ?", (number,))
+    db.execute("UPDATE migrations SET number = ? WHERE number = ?", (number, schema.MIGRATION_LAST))
     db.close()
 
     with pytest.raises(StoreRefused, match=r"newer|older"):

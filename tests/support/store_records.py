@@ -9,8 +9,17 @@ from typing import Any
 
 import msgspec
 
+from everyturn.audit import schema
 from everyturn.audit.content import Clean, ContentIndex, Reference
-from everyturn.audit.records import AccessEvent, Group, ModelCall, TurnAudit
+from everyturn.audit.records import (
+    AccessEvent,
+    Group,
+    ModelCall,
+    QualityReview,
+    RetrievalEvent,
+    ToolCall,
+    TurnAudit,
+)
 from everyturn.audit.redact import NONE_FOUND, Redacted
 from everyturn.store.sqlite import SqliteStore
 
@@ -61,6 +70,46 @@ def an_access(turn: TurnAudit | None = None, **fields: Any) -> AccessEvent:
     return AccessEvent(**given)
 
 
+def a_tool_call(turn: TurnAudit, **fields: Any) -> ToolCall:
+    """A run of a tool in a turn."""
+    number = next(_numbers)
+    given = {
+        "tool_call_id": f"tool_{number:032x}",
+        "turn_id": turn.turn_id,
+        "timestamp": START + number,
+        "tool_family": "internal",
+        "tool_name": "add",
+        "status": "ok",
+        **fields,
+    }
+    return ToolCall(**given)
+
+
+def a_retrieval(turn: TurnAudit, **fields: Any) -> RetrievalEvent:
+    """A search in a turn."""
+    number = next(_numbers)
+    given = {
+        "retrieval_id": f"ret_{number:032x}",
+        "turn_id": turn.turn_id,
+        "timestamp": START + number,
+        **fields,
+    }
+    return RetrievalEvent(**given)
+
+
+def a_review(turn: TurnAudit, **fields: Any) -> QualityReview:
+    """A review of a turn."""
+    number = next(_numbers)
+    given = {
+        "review_id": f"rev_{number:032x}",
+        "turn_id": turn.turn_id,
+        "created_at": START + number,
+        "review_source": "human",
+        **fields,
+    }
+    return QualityReview(**given)
+
+
 def closed_turn(turn: TurnAudit, **fields: Any) -> TurnAudit:
     """The next revision of a turn, closed."""
     given = {"outcome": "success", "revision": turn.revision + 1, **fields}
@@ -95,11 +144,7 @@ def group_of(
 
 def all_records(store: SqliteStore) -> list[object]:
     """Everything in a store, log by log."""
-    return [
-        *store.scan(TurnAudit),
-        *store.scan(ModelCall),
-        *store.scan(AccessEvent),
-    ]
+    return [record for log in schema.LOGS for record in store.scan(log.type)]
 
 
 def bytes_of(folder: Path) -> bytes:

@@ -1,11 +1,12 @@
 """The record types: what a row of each log holds, and what is appended in one commit.
 
 The schema, once: names and order of the fields are the contract of every store, export and API.
-`schema` turns these types into tables; nothing here knows how a row rests. Six logs are planned;
-three are here. Later ones are a type here, an entry in `schema.LOGS` and a migration number.
+`schema` turns these types into tables; nothing here knows how a row rests. A further log is a type
+here, an entry in `schema.LOGS` and a migration number.
 
-Values: `timestamp` is integer microseconds since 1970 in UTC, `*_ms` are milliseconds and may have
-a fraction, `*_json` is JSON text. None means not reported; zero means reported as zero.
+Values: `timestamp` and `created_at` are integer microseconds since 1970 in UTC, `*_ms` are
+milliseconds and may have a fraction, `*_json` is JSON text. None means not reported; zero means
+reported as zero.
 
 A turn or a call is appended when it opens (revision 1) and again when it closes (revision 2 and
 on), each time as the whole row. Record ids other than turn ids should grow with time,
@@ -19,7 +20,7 @@ from typing import Final, Literal
 
 import msgspec
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """The version of these types that a row says it was written under."""
 
 Outcome = Literal["success", "partial", "failure", "refused", "abandoned"]
@@ -47,6 +48,15 @@ STREAM_STATES: Final = ("whole", "complete", "missing_done", "cut", "cancelled",
 
 Transport = Literal["direct", "worker", "replay", "external"]
 TRANSPORTS: Final = ("direct", "worker", "replay", "external")
+
+ToolFamily = Literal["adapter", "mcp", "rag", "internal", "external-http"]
+TOOL_FAMILIES: Final = ("adapter", "mcp", "rag", "internal", "external-http")
+
+ToolStatus = Literal["ok", "error", "timeout", "cancelled", "partial"]
+TOOL_STATUSES: Final = ("ok", "error", "timeout", "cancelled", "partial")
+
+ReviewSource = Literal["human", "eval", "heuristic", "llm-judge"]
+REVIEW_SOURCES: Final = ("human", "eval", "heuristic", "llm-judge")
 
 REDACTIONS_NONE: Final = "{}"
 """`redactions_json` of a row in which no rule found anything."""
@@ -97,7 +107,10 @@ class AccessEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defa
 
 
 class TurnAudit(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """One turn. Open while `outcome` is None."""
+    """One turn, from what the gateway saw and what the application says of it (see `merge`).
+
+    Open while neither an outcome nor a duration is known.
+    """
 
     turn_id: str
     timestamp: int
@@ -138,6 +151,8 @@ class TurnAudit(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     redaction_applied: bool = False
     redaction_rules_version: str | None = None
     redactions_json: str = REDACTIONS_NONE
+    sources_by_field_json: str | None = None
+    """Field → `application` or `gateway`; None while the gateway is the only source."""
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -213,7 +228,90 @@ class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaul
     redactions_json: str = REDACTIONS_NONE
 
 
-Record = AccessEvent | TurnAudit | ModelCall
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """One run of a tool, as who ran it tells it."""
+
+    tool_call_id: str
+    turn_id: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    timestamp: int
+    """When the run began."""
+    provider_call_id: str | None = None
+    """The id that the model gave the call."""
+    tool_family: ToolFamily
+    tool_name: str
+    target_service: str | None = None
+    """Who ran it, where that is not who tells."""
+    request_json: str | None = None
+    response_json: str | None = None
+    status: ToolStatus
+    error_code: str | None = None
+    duration_ms: float | None = None
+    retry_count: int | None = None
+    attributes_json: str | None = None
+    revision: int = 1
+    schema_version: int = SCHEMA_VERSION
+    redaction_applied: bool = False
+    redaction_rules_version: str | None = None
+    redactions_json: str = REDACTIONS_NONE
+
+
+class RetrievalEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """One search for sources."""
+
+    retrieval_id: str
+    turn_id: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    timestamp: int
+    """When the search began."""
+    plugin: str | None = None
+    profile: str | None = None
+    """Which way of searching."""
+    index_version: str | None = None
+    query_text: str | None = None
+    top_k: int | None = None
+    sources_json: str | None = None
+    """All candidates with rank and score, and which of them entered the prompt."""
+    context_chars: int | None = None
+    """Characters of what entered the prompt."""
+    retrieval_latency_ms: float | None = None
+    attributes_json: str | None = None
+    revision: int = 1
+    schema_version: int = SCHEMA_VERSION
+    redaction_applied: bool = False
+    redaction_rules_version: str | None = None
+    redactions_json: str = REDACTIONS_NONE
+
+
+class QualityReview(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """A judgement of a turn. A turn may have many; none is overwritten."""
+
+    review_id: str
+    turn_id: str
+    reviewer: str | None = None
+    review_source: ReviewSource
+    score_helpfulness: float | None = None
+    """Scores are 0 to 1; None: not judged."""
+    score_correctness: float | None = None
+    score_tool_use: float | None = None
+    score_safety: float | None = None
+    label_primary_issue: str | None = None
+    """A failure type, or a label that a plugin declares."""
+    notes: str | None = None
+    rubric_version: str | None = None
+    created_at: int
+    revision: int = 1
+    schema_version: int = SCHEMA_VERSION
+    redaction_applied: bool = False
+    redaction_rules_version: str | None = None
+    redactions_json: str = REDACTIONS_NONE
+
+
+Record = AccessEvent | TurnAudit | ModelCall | ToolCall | RetrievalEvent | QualityReview
 """A row of one of the logs."""
 
 
@@ -265,8 +363,9 @@ def is_open(record: Record) -> bool:
     """Whether a later revision is still to come, as far as the record says."""
     match record:
         case TurnAudit():
-            return record.outcome is None
+            # An application may end a turn without a word on its outcome.
+            return record.outcome is None and record.duration_ms is None
         case ModelCall():
             return record.stream_state is None
-        case AccessEvent():
+        case _:
             return False

@@ -18,7 +18,16 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from everyturn.audit.records import AccessEvent, ContentRef, ModelCall, Record, TurnAudit
+from everyturn.audit.records import (
+    AccessEvent,
+    ContentRef,
+    ModelCall,
+    QualityReview,
+    Record,
+    RetrievalEvent,
+    ToolCall,
+    TurnAudit,
+)
 
 Kind = Literal["text", "json", "integer", "real", "boolean"]
 
@@ -57,8 +66,10 @@ class Log:
     type: type[Record]
     id: str
     """The column that names the record; with `revision` it is the key."""
-    open_column: str | None
-    """The column that is null while a later revision is to come; None if there is only one."""
+    time: str
+    """The column that says when it was."""
+    is_revised: bool
+    """Whether a later revision of a row may come; such rows rest apart while they are open."""
     indexed: tuple[str, ...]
     """Columns that readers select by, beside the id and the turn."""
     since: int
@@ -82,11 +93,18 @@ class Log:
 
 
 WHOLE: Final = frozenset(
-    {"prompt_messages_json", "tools_json", "parameters_json", "response_json", "request_json"}
+    {
+        "prompt_messages_json",
+        "tools_json",
+        "parameters_json",
+        "response_json",
+        "request_json",
+        "sources_json",
+    }
 )
 """Payloads: kept whole. Every other text is cut at `columns.TEXT_BYTES_MAX`."""
 
-ADDED_LATER: Final[dict[tuple[str, str], int]] = {}
+ADDED_LATER: Final[dict[tuple[str, str], int]] = {("turn_audit", "sources_by_field_json"): 2}
 """(log, field) → the migration that adds the column, for fields younger than their log."""
 
 
@@ -95,7 +113,8 @@ def _log(
     record: type[Record],
     *,
     id: str,  # the contract's own word
-    open_column: str | None = None,
+    time: str = "timestamp",
+    is_revised: bool = False,
     indexed: tuple[str, ...] = (),
     since: int,
 ) -> Log:
@@ -107,7 +126,8 @@ def _log(
         name=name,
         type=record,
         id=id,
-        open_column=open_column,
+        time=time,
+        is_revised=is_revised,
         indexed=indexed,
         since=since,
         columns=columns,
@@ -153,14 +173,18 @@ LOGS: Final[tuple[Log, ...]] = (
         "turn_audit",
         TurnAudit,
         id="turn_id",
-        open_column="outcome",
+        is_revised=True,
         indexed=("timestamp",),
         since=1,
     ),
-    _log("model_calls", ModelCall, id="model_call_id", open_column="stream_state", since=1),
+    _log("model_calls", ModelCall, id="model_call_id", is_revised=True, since=1),
     _log("access_events", AccessEvent, id="access_id", since=1),
+    _log("tool_calls", ToolCall, id="tool_call_id", since=2),
+    _log("retrieval_events", RetrievalEvent, id="retrieval_id", since=2),
+    _log("quality_reviews", QualityReview, id="review_id", time="created_at", since=2),
 )
-"""Every log, turns first: the others belong to one."""
+"""Every log, turns first: the others belong to one. A new one goes to the end: the place of a log
+is part of the keys of its open records."""
 
 LOG_OF: Final[dict[type[Record], Log]] = {log.type: log for log in LOGS}
 LOG_NAMED: Final[dict[str, Log]] = {log.name: log for log in LOGS}
@@ -191,6 +215,16 @@ _BASE_1: Final = (
     "CREATE TABLE open_records (open_key INTEGER PRIMARY KEY, log TEXT NOT NULL,"
     " turn_key INTEGER NOT NULL, record TEXT NOT NULL, older_digests BLOB)",
 )
+
+_MORE: Final[dict[int, tuple[str, ...]]] = {
+    1: _BASE_1,
+    # Open records leave out what is as the types have it, and these were written under schema 1.
+    2: (
+        "UPDATE open_records SET record = json_set(record, '$.schema_version', 1)"
+        " WHERE json_extract(record, '$.schema_version') IS NULL",
+    ),
+}
+"""Statements of a migration that no log gives."""
 
 _EXTRA_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "turn_audit": (
@@ -270,7 +304,7 @@ def row_key(log: Log) -> str:
 
 def sqlite_migration(number: int) -> tuple[str, ...]:
     """The statements of one migration, without the views (see `sqlite_views`)."""
-    statements = list(_BASE_1) if number == 1 else []
+    statements = list(_MORE.get(number, ()))
     for log in LOGS:
         if log.since == number:
             statements.extend(_create(log, number))
@@ -316,7 +350,7 @@ def sqlite_views() -> tuple[str, ...]:
     for log in LOGS:
         statements.append(f"DROP VIEW IF EXISTS {log.name}")
         select = sqlite_select(log)
-        if log.open_column is not None:
+        if log.is_revised:
             select = f"{select} UNION ALL {_select_open(log)}"
         statements.append(f"CREATE VIEW {log.name} AS {select}")
     return tuple(statements)

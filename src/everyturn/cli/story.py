@@ -7,6 +7,7 @@ made safe for a terminal here and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from everyturn.cli.terminal import safe
@@ -29,12 +30,24 @@ def story(found: dict[str, Any]) -> Iterator[Line]:
     turn = found["turn"]
     if turn is not None:
         yield from _opening(turn)
-    for event in found["access_events"]:
-        yield from _access(event)
-    for number, call in enumerate(found["model_calls"], start=1):
-        yield from _call(call, number, of=len(found["model_calls"]))
+    for _, lines in sorted(_entries(found), key=itemgetter(0)):
+        yield from lines
     if turn is not None:
         yield from _ending(turn)
+
+
+def _entries(found: dict[str, Any]) -> Iterator[tuple[str, Iterator[Line]]]:
+    """The time of each row, in RFC 3339, and its lines; what began together, outer work first."""
+    for event in found["access_events"]:
+        yield event["timestamp"], _access(event)
+    for event in found["retrieval_events"]:
+        yield event["timestamp"], _retrieval(event)
+    for number, call in enumerate(found["model_calls"], start=1):
+        yield call["timestamp"], _call(call, number, of=len(found["model_calls"]))
+    for run in found["tool_calls"]:
+        yield run["timestamp"], _tool(run)
+    for review in found["quality_reviews"]:
+        yield review["created_at"], _review(review)
 
 
 def _opening(turn: dict[str, Any]) -> Iterator[Line]:
@@ -44,18 +57,77 @@ def _opening(turn: dict[str, Any]) -> Iterator[Line]:
         if turn[key] is not None:
             yield Line(key.removesuffix("_id"), safe(str(turn[key])))
     yield Line("trace", f"{turn['trace_id']}  request {safe(str(turn['request_id']))}")
+    yield from _json("attributes", turn["attributes_json"])
     yield from _text("asked", turn["user_text"])
 
 
 def _access(event: dict[str, Any]) -> Iterator[Line]:
-    size = f"{event['request_size_bytes']} bytes in, {event['response_size_bytes']} out"
+    route = safe(f"{event['method']} {event['path_template'] or 'unknown route'}")
     status = event["status_code"] if event["status_code"] is not None else "no answer"
-    took = _ms(event["duration_ms"])
-    yield Line(
-        "request",
-        f"{event['method']} {event['path_template']} → {status}, {took}, {size}, "
-        f"client {event['client_type']}",
-    )
+    yield Line(f"request {route} → {status}", "", is_head=True)
+    size = f"{_bytes(event['request_size_bytes'])} in, {_bytes(event['response_size_bytes'])} out"
+    client = f", client {safe(event['client_type'])}" if event["client_type"] else ""
+    yield Line("took", f"{_ms(event['duration_ms'])}, {size}{client}")
+    yield from _who(event)
+
+
+def _who(row: dict[str, Any]) -> Iterator[Line]:
+    """When it began, where, and its place in the trace."""
+    service = f"  service {safe(row['service'])}" if row.get("service") else ""
+    span = f"  span {row['span_id']}" if row["span_id"] else ""
+    below = f" below {row['parent_span_id']}" if row["parent_span_id"] else ""
+    yield Line("at", f"{row['timestamp']}{service}{span}{below}")
+    if row["error_code"] is not None:
+        yield Line("error", safe(str(row["error_code"])))
+
+
+def _tool(run: dict[str, Any]) -> Iterator[Line]:
+    name = safe(f"{run['tool_family']} {run['tool_name']}")
+    yield Line(f"tool {name}: {run['status']}", "", is_head=True)
+    where = f", run by {safe(run['target_service'])}" if run["target_service"] else ""
+    again = f", {run['retry_count']} retries" if run["retry_count"] else ""
+    yield Line("took", f"{_ms(run['duration_ms'])}{where}{again}")
+    yield from _who(run)
+    if run["provider_call_id"] is not None:
+        yield Line("asked for as", safe(run["provider_call_id"]))
+    yield from _json("request", run["request_json"])
+    yield from _json("response", run["response_json"])
+    yield from _json("attributes", run["attributes_json"])
+    yield from _redactions(run)
+
+
+def _retrieval(event: dict[str, Any]) -> Iterator[Line]:
+    profile = safe(event["profile"] or "sources")
+    yield Line(f"retrieval {profile}", "", is_head=True)
+    index = f", index {safe(event['index_version'])}" if event["index_version"] else ""
+    top = f", top {event['top_k']}" if event["top_k"] is not None else ""
+    yield Line("took", f"{_ms(event['retrieval_latency_ms'])}{index}{top}")
+    yield from _who({**event, "error_code": None})
+    yield from _text("query", event["query_text"])
+    sources = event["sources_json"]
+    for source in sources if isinstance(sources, list) else ():
+        yield from _text("source", write_text(source))
+    if event["context_chars"] is not None:
+        yield Line("in the prompt", f"{event['context_chars']} characters")
+    yield from _json("attributes", event["attributes_json"])
+    yield from _redactions(event)
+
+
+def _review(review: dict[str, Any]) -> Iterator[Line]:
+    who = f" by {safe(review['reviewer'])}" if review["reviewer"] else ""
+    yield Line(f"review {review['review_source']}{who}", "", is_head=True)
+    yield Line("at", str(review["created_at"]))
+    scores = [
+        f"{name.removeprefix('score_')} {value:g}"
+        for name, value in review.items()
+        if name.startswith("score_") and value is not None
+    ]
+    if scores:
+        yield Line("scores", ", ".join(scores))
+    if review["label_primary_issue"] is not None:
+        yield Line("issue", safe(review["label_primary_issue"]))
+    yield from _text("notes", review["notes"])
+    yield from _redactions(review)
 
 
 def _call(call: dict[str, Any], number: int, *, of: int) -> Iterator[Line]:
@@ -78,7 +150,7 @@ def _call(call: dict[str, Any], number: int, *, of: int) -> Iterator[Line]:
     yield from _response(call)
     yield from _usage(call)
     if call["error_code"] is not None:
-        yield Line("error", str(call["error_code"]))
+        yield Line("error", safe(str(call["error_code"])))
         yield from _text("said", write_text(call["error_json"]) if call["error_json"] else None)
     if call["drift_json"]:
         yield from _text("drift", write_text(call["drift_json"]))
@@ -156,14 +228,24 @@ def _usage(call: dict[str, Any]) -> Iterator[Line]:
 
 def _ending(turn: dict[str, Any]) -> Iterator[Line]:
     yield Line("end", "", is_head=True)
-    if turn["outcome"] is None:
+    if turn["outcome"] is None and turn["duration_ms"] is None:
         yield Line("outcome", "open: the turn has not ended")
         return
     kind = "" if turn["failure_type"] == "none" else f", {turn['failure_type']}"
     code = "" if turn["error_code"] is None else f", {turn['error_code']}"
-    yield Line("outcome", f"{turn['outcome']}{kind}{code}")
-    calls = (
-        f"{turn['model_call_count']} model calls, {turn['tool_call_count']} tool calls asked for"
+    yield Line("outcome", f"{turn['outcome'] or 'not said'}{kind}{safe(code)}")
+    said = turn["sources_by_field_json"]
+    if said:
+        told = [name for name, source in said.items() if source == "application"]
+        yield Line("application's", ", ".join(told))
+    calls = ", ".join(
+        f"{turn[key]} {word}"
+        for key, word in (
+            ("model_call_count", "model calls"),
+            ("tool_call_count", "tool calls"),
+            ("retrieval_count", "retrievals"),
+        )
+        if turn[key] is not None
     )
     yield Line(
         "in all", f"{_ms(turn['duration_ms'])}, {calls}, cost {_dollars(turn['cost_estimate'])}"
@@ -190,6 +272,11 @@ def _text(label: str, text: str | None) -> Iterator[Line]:
         yield Line(label if number == 0 else "", line)
 
 
+def _json(label: str, value: Any) -> Iterator[Line]:
+    """A JSON value on one line; nothing where there is none."""
+    return _text(label, None if value is None else write_text(value))
+
+
 def _tool_name(tool: Any) -> str:
     function = tool.get("function") if isinstance(tool, dict) else None
     return str(function.get("name")) if isinstance(function, dict) else write_text(tool)
@@ -199,6 +286,10 @@ def _ms(value: float | None) -> str:
     if value is None:
         return "unknown time"
     return f"{value:.0f} ms" if value >= 10 else f"{value:.1f} ms"
+
+
+def _bytes(value: int | None) -> str:
+    return "unknown bytes" if value is None else f"{value} bytes"
 
 
 def _count(value: int | None) -> str:

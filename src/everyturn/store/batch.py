@@ -26,7 +26,7 @@ from everyturn.audit.records import (
     is_open,
 )
 from everyturn.store.base import RecordRefused
-from everyturn.store.rows import CODECS, NOWHERE_ELSE, Elsewhere
+from everyturn.store.rows import CODECS, NOWHERE_ELSE, REVISED, Elsewhere
 from everyturn.store.sharing import call_elsewhere, part_address, split_content, turn_elsewhere
 from everyturn.store.state import Memory, RowsOf, Stored, record_id
 
@@ -34,7 +34,8 @@ _COUNTS: Final = (64, 32, 16, 8, 4, 2, 1)
 
 
 SET_NUMBER_SQL: Final = "INSERT OR REPLACE INTO store_numbers VALUES (?, ?)"
-_KINDS_OF_A_TURN: Final = tuple(kind for kind, codec in CODECS.items() if not codec.log.is_turn)
+_KINDS_OF_EVERY_TURN: Final = (ModelCall, AccessEvent)
+"""What nearly every turn gets rows of, in this commit or the next."""
 
 
 @cache
@@ -57,7 +58,7 @@ class _Step:
     def __init__(self, record: Record, key: str, before: Stored | None, is_open: bool) -> None:
         self.record = record
         self.id = key
-        """Its record id; empty for an access event, which gets no later revision."""
+        """Its record id; empty in a log whose rows get no later revision."""
         self.before = before
         """The row it replaces; None if it is new."""
         self.is_open = is_open
@@ -102,7 +103,7 @@ class Batch:
             self._turn_key_last += 1
             key = self.new_turns[turn_id] = self._turn_key_last
             self._turn_id_rows += (key, turn_id)
-            for kind in _KINDS_OF_A_TURN:
+            for kind in _KINDS_OF_EVERY_TURN:
                 self._last_rows[kind, key] = (key << schema.TURN_ROWS_BITS) - 1
         return key
 
@@ -140,6 +141,8 @@ class Batch:
             turn_key = self._turn_key_last
         rows = (kind, turn_key)
         last = self._last_rows.get(rows)
+        if last is None and turn_key > self._memory.turns.key_last:
+            last = (turn_key << schema.TURN_ROWS_BITS) - 1  # The turn is new in this transaction.
         if last is None:
             last = self._memory.last_row(rows)
         if last is None:
@@ -199,7 +202,7 @@ class Batch:
         for record in group.records:
             kind = type(record)
             revision = record.revision
-            if kind is AccessEvent:
+            if kind not in REVISED:
                 if revision != 1:
                     return None
                 steps.append(_Step(record, "", None, False))
@@ -214,6 +217,7 @@ class Batch:
                     return None
             else:
                 last = before.record
+                assert isinstance(record, TurnAudit | ModelCall)
                 if (
                     revision != last.revision + 1
                     or record.timestamp != last.timestamp
@@ -279,7 +283,7 @@ class Batch:
             (self._inserts if is_new else self._replaces)[kind].append(row)
             if before is not None and before.is_open:
                 self._closed_keys.append(codec.open_key(key))
-        if not isinstance(record, AccessEvent):
+        if isinstance(record, TurnAudit | ModelCall):
             self.rows[step.id] = Stored(key, record, data, older, elsewhere, step.is_open)
 
     def stage_open(

@@ -15,14 +15,7 @@ import msgspec
 
 from everyturn.audit import columns as text_columns
 from everyturn.audit import schema
-from everyturn.audit.records import (
-    AccessEvent,
-    ContentRef,
-    Group,
-    ModelCall,
-    Record,
-    is_open,
-)
+from everyturn.audit.records import ContentRef, Group, ModelCall, Record, TurnAudit, is_open
 from everyturn.store.base import RecordRefused
 from everyturn.store.batch import Batch
 from everyturn.store.rows import CODECS, DIGEST_BYTES, NOWHERE_ELSE, digest_of
@@ -207,7 +200,7 @@ def _write(
         row_key = None if log.is_turn else key
         row = codec.encode_carefully(record, turn_key=turn_key, row_key=row_key, older=older)
         db.execute(codec.careful_replace_sql, row)
-    if not isinstance(record, AccessEvent):
+    if isinstance(record, TurnAudit | ModelCall):
         elsewhere = NOWHERE_ELSE[type(record)]
         batch.rows[record_id(record)] = Stored(key, record, None, older, elsewhere, will_be_open)
 

@@ -1,7 +1,7 @@
 """What a reader found, as JSON: the form of the HTTP API, `--json` and exports.
 
-Field names are the columns'. A `timestamp` is RFC 3339 in UTC with milliseconds, a `*_json` column
-is the JSON value itself with its number texts as they were, and everything else is as it rests.
+Field names are the columns'. A time is RFC 3339 in UTC with milliseconds, a `*_json` column is the
+JSON value itself with its number texts as they were, and everything else is as it rests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def document(found: Any) -> Any:
 
 
 def _member(name: str, value: Any) -> Any:
-    if name == "timestamp" and isinstance(value, int):
+    if name in ("timestamp", "created_at") and isinstance(value, int):
         return rfc3339(value)
     if name.endswith("_json") and isinstance(value, str):
         try:

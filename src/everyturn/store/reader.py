@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from everyturn.audit import schema
-from everyturn.audit.records import AccessEvent, ModelCall, Record, TurnAudit
+from everyturn.audit.records import ModelCall, Record, TurnAudit
 from everyturn.store.careful import with_texts
 from everyturn.store.lookup import indexed_to_sql, turn_hash
 from everyturn.store.opening import Moment, fetch, open_read_only
@@ -27,6 +27,16 @@ from everyturn.store.rows import CODECS
 PREFIX_CHARS_MIN: Final = 6
 _HEX_PREFIX: Final = re.compile(r"[0-9a-f-]+")
 _HASH_DIGITS: Final = 15
+_OF_A_TURN: Final = [
+    schema.LOG_NAMED[name]
+    for name in (
+        "access_events",
+        "model_calls",
+        "tool_calls",
+        "retrieval_events",
+        "quality_reviews",
+    )
+]
 _CALLS_OF_R: Final = schema.turn_range_sql("r.turn_key", "m.row_key")
 
 
@@ -96,7 +106,7 @@ class Reader:
         """All that is known of one turn; None if nothing is.
 
         turn_id: whole, or its beginning, at least 6 characters of it. Members: `turn` (None when
-        only other records name it), `access_events` and `model_calls`, each in their order.
+        only other records name it), and the rows of each other log, in the order of their times.
         Raises AmbiguousTurnId when the beginning fits several turns.
         """
         with self._moment():
@@ -107,15 +117,15 @@ class Reader:
             turns += self._open_rows(TurnAudit, key)
             return {
                 "turn": turns[0] if turns else None,
-                "access_events": self._of_turn(AccessEvent, key),
-                "model_calls": self._of_turn(ModelCall, key),
+                **{log.name: self._of_turn(log.type, key) for log in _OF_A_TURN},
             }
 
     def _of_turn(self, kind: type[Record], key: int) -> list[dict[str, Any]]:
         rows = f" WHERE {schema.turn_range_sql('?1')} AND r.turn_key = ?1"
-        found = self._rows(kind, rows + " ORDER BY r.timestamp, r.row_key", [key])
+        time = CODECS[kind].log.time
+        found = self._rows(kind, rows + f" ORDER BY r.{time}, r.row_key", [key])
         found += self._open_rows(kind, key)
-        return sorted(found, key=itemgetter("timestamp"))
+        return sorted(found, key=itemgetter(time))
 
     def _open_rows(self, kind: type[Record], key: int) -> list[dict[str, Any]]:
         codec = CODECS[kind]

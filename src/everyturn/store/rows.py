@@ -296,3 +296,6 @@ def digest_of(older: bytes | None, revision: int) -> bytes | None:
 
 
 CODECS: Final[dict[type[Any], RowCodec]] = {log.type: RowCodec(log) for log in schema.LOGS}
+
+REVISED: Final = frozenset(log.type for log in schema.LOGS if log.is_revised)
+"""The types of rows that may get a later revision; the others are written once."""

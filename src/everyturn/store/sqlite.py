@@ -313,8 +313,12 @@ def migrate(db: apsw.Connection, folder: Path) -> None:
             "Install that version or a later one, or choose another folder.",
         )
     for number in range(done + 1, schema.MIGRATION_LAST + 1):
+        is_last = number == schema.MIGRATION_LAST
         with db:
-            for statement in (*schema.sqlite_migration(number), *schema.sqlite_views()):
+            for statement in schema.sqlite_migration(number):
+                db.execute(statement)
+            # They name every column there is, so not before the last one has been made.
+            for statement in schema.sqlite_views() if is_last else ():
                 db.execute(statement)
             applied_at = time.time_ns() // 1_000
             db.execute("INSERT INTO migrations VALUES (?, ?)", (number, applied_at))

@@ -13,6 +13,7 @@ from typing import Any, Final
 import apsw
 
 from everyturn.audit.records import ModelCall, Record, TurnAudit
+from everyturn.audit.schema import LOG_OF
 from everyturn.store.lookup import CONTENTS, TURNS, Lookup
 from everyturn.store.rows import Elsewhere
 
@@ -124,4 +125,4 @@ def record_id(record: Record) -> str:
         return record.turn_id  # type: ignore[return-value]  # a turn's own id is never None
     if kind is ModelCall:
         return record.model_call_id  # type: ignore[union-attr]
-    return record.access_id  # type: ignore[union-attr]
+    return str(getattr(record, LOG_OF[kind].id))

@@ -1,0 +1,142 @@
+"""The logs that applications fill, and a data folder that is older than they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from everyturn.audit import schema
+from everyturn.audit.records import Group, QualityReview, Record, RetrievalEvent, ToolCall
+from everyturn.store.base import RecordRefused, StoreRefused
+from everyturn.store.reader import open_reader
+from everyturn.store.sqlite import SqliteStore
+from tests.support.store_records import (
+    START,
+    a_retrieval,
+    a_review,
+    a_tool_call,
+    a_turn,
+    a_turn_id,
+    all_records,
+    bytes_of,
+    closed_turn,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """An empty store."""
+    store = SqliteStore(tmp_path / "data")
+    yield store
+    store.close()
+
+
+def test_tools_retrievals_and_reviews_are_part_of_their_turn(store: SqliteStore) -> None:
+    """A turn is read with all of them, each log in the order of its times; payloads are whole."""
+    turn = a_turn()
+    late = a_tool_call(turn, timestamp=START + 9_000_000, request_json=json.dumps("x" * (2 << 20)))
+    early = a_tool_call(turn, timestamp=START + 1_000_000, status="timeout", tool_family="mcp")
+    search = a_retrieval(turn, top_k=8, sources_json='[{"rank":1,"used":true}]')
+    reviews = [a_review(turn, score_safety=0.0), a_review(turn, review_source="llm-judge")]
+    store.append([Group((one,)) for one in (late, early, search, *reviews, turn)])
+
+    with open_reader(store.folder) as reader:
+        found = reader.turn(turn.turn_id)
+
+    assert found is not None
+    assert found["tool_calls"] == [msgspec.structs.asdict(one) for one in (early, late)]
+    assert found["retrieval_events"] == [msgspec.structs.asdict(search)]
+    assert found["quality_reviews"] == [msgspec.structs.asdict(one) for one in reviews]
+
+
+@pytest.mark.parametrize("make", [a_tool_call, a_retrieval, a_review])
+def test_the_same_again_is_no_change_and_other_content_is_refused(
+    store: SqliteStore, make: type[ToolCall | RetrievalEvent | QualityReview]
+) -> None:
+    """A record that came before is kept once; its id with other content is refused."""
+    turn = a_turn()
+    record: Record = make(turn)
+    other = msgspec.structs.replace(record, redactions_json='{"a":1}')
+    store.append([Group((record,)), Group((a_tool_call(turn),))])
+
+    store.append([Group((record,)), Group((record,)), Group((a_review(turn),))])
+    with pytest.raises(RecordRefused):
+        store.append([Group((other,))])
+
+    assert list(store.scan(type(record))).count(record) == 1
+    assert len(all_records(store)) == 3
+
+
+def test_erasing_a_turn_takes_them_along(store: SqliteStore) -> None:
+    """Nothing of a turn's tools, searches and reviews is left in the files."""
+    turn, other = a_turn(), a_turn()
+    rows = (
+        a_tool_call(turn, request_json='"a-request-to-erase"'),
+        a_retrieval(turn, query_text="a-query-to-erase"),
+        a_review(turn, notes="a-note-to-erase"),
+    )
+    store.append([Group((closed_turn(turn), *rows)), Group((closed_turn(other),))])
+
+    assert store.erase([turn.turn_id]) == 1
+
+    assert [type(record).__name__ for record in all_records(store)] == ["TurnAudit"]
+    assert b"-to-erase" not in bytes_of(store.folder)
+
+
+def an_older_folder(folder: Path) -> tuple[str, str]:
+    """A data folder as schema 1 left it, with a closed and an open turn; their ids."""
+    folder.mkdir(mode=0o700)
+    path = folder / "everyturn.db"
+    path.touch(mode=0o600)
+    ids = a_turn_id(), a_turn_id()
+    db = apsw.Connection(str(path))
+    db.execute("CREATE TABLE migrations (number INTEGER PRIMARY KEY, applied_at INTEGER)")
+    for statement in schema.sqlite_migration(1):
+        db.execute(statement)
+    db.execute("INSERT INTO migrations VALUES (1, 1)")
+    db.execute("INSERT INTO turn_ids VALUES (1, ?), (2, ?)", ids)
+    db.execute(
+        "INSERT INTO turn_audit_rows (turn_key, timestamp, outcome, failure_type, revision,"
+        " schema_version, redaction_applied, redactions_json, human_review_status, user_text)"
+        " VALUES (1, ?, 'success', 'none', 2, 1, 1, '{}', 'none', 'asked long ago')",
+        (START,),
+    )
+    record = {"turn_id": ids[1], "timestamp": START, "user_text": "never answered"}
+    key = 2 << (schema.TURN_ROWS_BITS + schema.LOG_BITS)
+    db.execute(
+        "INSERT INTO open_records VALUES (?, 'turn_audit', 2, ?, NULL)", (key, json.dumps(record))
+    )
+    db.close()
+    return ids
+
+
+def test_an_older_folder_is_brought_up_to_date(tmp_path: Path) -> None:
+    """A folder of schema 1 is refused to readers until a gateway opened it; then nothing of it is
+    lost, and it takes the new logs."""
+    closed, was_open = an_older_folder(tmp_path / "data")
+    with pytest.raises(StoreRefused) as refused:
+        open_reader(tmp_path / "data")
+
+    store = SqliteStore(tmp_path / "data")
+    count = store.close_interrupted(now=START)
+    store.append([Group((a_tool_call(a_turn(turn_id=closed)),))])
+    with open_reader(store.folder) as reader:
+        old, interrupted = reader.turn(closed), reader.turn(was_open)
+    numbers = list(apsw.Connection(str(store.path)).execute("SELECT number FROM migrations"))
+    store.close()
+
+    assert "Start this version's gateway" in refused.value.faults[0][3]
+    assert count == 1
+    assert old is not None
+    assert interrupted is not None
+    assert old["turn"]["user_text"] == "asked long ago"
+    assert (old["turn"]["schema_version"], old["turn"]["sources_by_field_json"]) == (1, None)
+    assert len(old["tool_calls"]) == 1
+    assert interrupted["turn"]["error_code"] == "gateway_interrupted"
+    assert (interrupted["turn"]["schema_version"], interrupted["turn"]["revision"]) == (1, 2)
+    assert numbers == [(1,), (2,)]
