@@ -11,6 +11,8 @@ import re
 import uuid
 from typing import Final
 
+_TRACE_ID: Final = re.compile(r"(?!0{32})[0-9a-f]{32}")
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _UUID4: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
@@ -22,6 +24,16 @@ def generate_turn_id() -> str:
 def is_turn_id(text: str) -> bool:
     """Whether `text` is a canonical UUID version 4."""
     return _UUID4.fullmatch(text) is not None
+
+
+def is_trace_id(text: str) -> bool:
+    """Whether `text` is a W3C trace id: 32 lower-case hex digits, not all zero."""
+    return _TRACE_ID.fullmatch(text) is not None
+
+
+def is_request_id(text: str) -> bool:
+    """Whether `text` is taken as a request id: 1 to 128 letters, digits and `._:/+=@-`."""
+    return _REQUEST_ID.fullmatch(text) is not None
 
 
 def record_id(prefix: str, bits: int) -> str:

@@ -66,7 +66,8 @@ class Peer(asyncio.Protocol):
         while True:
             head, end, rest = self._received.partition(b"\r\n\r\n")
             request = SeenRequest(head, b"")
-            wanted = dict(request.headers).get("content-length", "0") if end else "0"
+            named = {name.lower(): value for name, value in request.headers}
+            wanted = named.get("content-length", "0") if end else "0"
             if end and len(rest) >= int(wanted):
                 self._received = rest[int(wanted) :]
                 request = SeenRequest(head, rest[: int(wanted)])

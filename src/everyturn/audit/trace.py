@@ -3,6 +3,7 @@
 Pure. What is malformed is None, never repaired: a wrong context would join turns that have nothing
 to do with each other. Bits are drawn by the caller (`ids.trace_id`, `ids.span_id`).
 Source: W3C Trace Context (level 1: Recommendation 2021-11-23; level 2: Candidate Recommendation).
+Where the two differ (keys of `tracestate`, members that stand twice) the later level is followed.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ RANDOM: Final = 0x02
 _KNOWN_FLAGS: Final = SAMPLED | RANDOM
 _LENGTH: Final = 55
 _MEMBERS_MAX: Final = 32
+_KEY_LENGTH_MAX: Final = 256
 _STATE_LENGTH_MAX: Final = 512
 _HEX: Final = frozenset("0123456789abcdef")
-_LOWER: Final = frozenset("abcdefghijklmnopqrstuvwxyz")
-_DIGITS: Final = frozenset("0123456789")
-_KEY_SIGNS: Final = _LOWER | _DIGITS | frozenset("_-*/")
+_KEY_FIRST: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_KEY_SIGNS: Final = _KEY_FIRST | frozenset("_-*/@")
 
 
 class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
     flags: int = SAMPLED
     """`SAMPLED` and `RANDOM`; other bits are never kept."""
     state: tuple[tuple[str, str], ...] = ()
-    """`tracestate` members in order, newest first."""
+    """`tracestate` members in order, newest first; keys are unique."""
 
     @property
     def traceparent(self) -> str:
@@ -47,10 +48,10 @@ class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tracestate(self) -> str | None:
-        """The header's value; None when there is nothing to say."""
+        """The header's value, at most 512 characters; None when there is nothing to say."""
         if not self.state:
             return None
-        return ",".join(f"{key}={value}" for key, value in self.state)
+        return ",".join(f"{key}={value}" for key, value in fit_state(self.state)) or None
 
     def child(self, span_id: str) -> TraceContext:
         """The same trace, seen from a span below this one."""
@@ -89,19 +90,20 @@ def _parse_parent(text: str) -> TraceContext | None:
 def parse_state(values: Sequence[str]) -> tuple[tuple[str, str], ...] | None:
     """The members of all `tracestate` headers together; None when any of them is malformed.
 
-    More than 32 members or a key that stands twice make the whole list malformed.
+    More than 32 members make the whole list malformed. Of a key that stands twice the first is
+    kept: members are added in front, so it is the newest.
     """
     members: dict[str, str] = {}
+    count = 0
     for raw in ",".join(values).split(","):
         member = raw.strip(" \t")
         if not member:
             continue  # Empty members are allowed.
+        count += 1
         key, equals, value = member.partition("=")
-        if not equals or key in members or not _is_key(key) or not _is_value(value):
+        if count > _MEMBERS_MAX or not equals or not _is_key(key) or not _is_value(value):
             return None
-        members[key] = value
-    if len(members) > _MEMBERS_MAX:
-        return None
+        members.setdefault(key, value)
     return tuple(members.items())
 
 
@@ -130,15 +132,8 @@ def _is_hex(text: str) -> bool:
 
 
 def _is_key(key: str) -> bool:
-    """`key` or `tenant@system`. Level 2 lets a simple key begin with a digit, as tenants may."""
-    tenant, at, system = key.partition("@")
-    if not _KEY_SIGNS.issuperset(tenant + system):
-        return False
-    if not at:
-        return 0 < len(key) <= 256 and key[0] in _LOWER | _DIGITS
-    if not 0 < len(tenant) <= 241 or tenant[0] not in _LOWER | _DIGITS:
-        return False
-    return 0 < len(system) <= 14 and system[0] in _LOWER
+    """Small letters, digits and `_-*/@`; begins with a letter or a digit."""
+    return 0 < len(key) <= _KEY_LENGTH_MAX and key[0] in _KEY_FIRST and _KEY_SIGNS.issuperset(key)
 
 
 def _is_value(value: str) -> bool:

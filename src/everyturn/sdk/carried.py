@@ -6,18 +6,13 @@ have nothing to do with each other.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from everyturn import ids
 
 if TYPE_CHECKING:
     from everyturn.audit.trace import TraceContext
-
-_TRACE_ID: Final = re.compile(r"(?!0{32})[0-9a-f]{32}")
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
-"""As the gateway adopts them."""
 
 
 def ids_in(envelope: Any) -> tuple[str, str | None, str | None] | None:
@@ -28,14 +23,13 @@ def ids_in(envelope: Any) -> tuple[str, str | None, str | None] | None:
     if not isinstance(turn_id, str) or not ids.is_turn_id(turn_id):
         return None
     trace = envelope.get("trace_id")
-    is_trace = isinstance(trace, str) and _TRACE_ID.fullmatch(trace) is not None
+    is_trace = isinstance(trace, str) and ids.is_trace_id(trace)
     return turn_id, trace if is_trace else None, request_id(envelope.get("request_id"))
 
 
 def request_id(value: Any) -> str | None:
     """The request id, if it is one."""
-    is_one = isinstance(value, str) and _REQUEST_ID.fullmatch(value) is not None
-    return value if is_one else None
+    return value if isinstance(value, str) and ids.is_request_id(value) else None
 
 
 def trace_of(traceparent: Any, tracestate: Any = None) -> TraceContext | None:

@@ -60,7 +60,7 @@ class Incoming(Span):
             turn_id=turn_ids[0] if self.is_adopted else ids.generate_turn_id(),
             request_id=request_id(request_ids[0]) if len(request_ids) == 1 else None,
             trace_id=parent.trace_id if parent else None,
-            flags=parent.flags if parent else 1,
+            flags=parent.flags if parent else None,
             state=parent.tracestate if parent else None,
         )
         super().__init__(line, parent_span_id=parent.span_id if parent else None)

@@ -27,7 +27,10 @@ TRACE_HEADER: Final = "traceparent"
 STATE_HEADER: Final = "tracestate"
 
 SAMPLED: Final = 1
-"""The flag of a trace that is made here: it is recorded."""
+"""The flag of a trace that goes on here: it is recorded."""
+
+MADE_HERE: Final = SAMPLED | 2
+"""The flags of a trace that is made here: it is recorded, and its id is random."""
 
 
 class Line:
@@ -50,14 +53,14 @@ class Line:
         turn_id: str | None,
         trace_id: str | None = None,
         request_id: str | None = None,
-        flags: int = SAMPLED,
+        flags: int | None = None,
         state: str | None = None,
     ) -> None:
         """turn_id: None outside of a turn: then nothing is recorded. Other ids are made."""
         self.turn_id = turn_id
         self.trace_id = trace_id or ids.trace_id(int.from_bytes(os.urandom(16)))
         self.request_id = request_id or ids.record_id("req", int.from_bytes(os.urandom(16)))
-        self.flags = flags
+        self.flags = flags if flags is not None else SAMPLED if trace_id else MADE_HERE
         self.state = state
         self.tools = 0
         self.retrievals = 0
