@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from everyturn import ids
-from everyturn.audit.trace import TraceContext, parse_trace
+from everyturn.audit.trace import RANDOM, SAMPLED, TraceContext, parse_trace
 from everyturn.config import Config
 from everyturn.errors import EndpointNotFound, Failure, InternalError
 from everyturn.gateway.auth import Key, Keys
@@ -38,7 +37,6 @@ from everyturn.wire.reader import write
 
 Handler = Callable[[Exchange], Awaitable[None]]
 
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _PROBES: Final = ("/healthz", "/readyz")
 """Paths that need no key; they and `/metrics` are counted and not recorded."""
 
@@ -204,10 +202,11 @@ def _identify(exchange: Exchange) -> None:
         exchange.trace = parent.child(span_id)
     else:
         trace_id = ids.trace_id(random.getrandbits(128))
-        exchange.trace = TraceContext(trace_id=trace_id, span_id=span_id)
-    wanted = exchange.header(b"x-request-id")
-    if wanted is not None and _REQUEST_ID.fullmatch(wanted):
-        exchange.request_id = wanted
+        exchange.trace = TraceContext(trace_id=trace_id, span_id=span_id, flags=SAMPLED | RANDOM)
+    wanted = exchange.all(b"x-request-id")
+    if len(wanted) == 1 and ids.is_request_id(wanted[0]):
+        exchange.request_id = wanted[0]
+        exchange.has_request_id = True
     else:
         exchange.request_id = ids.record_id("req", random.getrandbits(128))
 

@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping
 
 from everyturn import __version__, ids
+from everyturn.audit.trace import TraceContext
 from everyturn.errors import (
     AuditUnavailable,
     Failure,
@@ -34,10 +35,13 @@ from everyturn.gateway.models import Models
 from everyturn.gateway.records import Recording
 from everyturn.transport.base import Transport
 from everyturn.wire.dialects.openai_chat import Encoded, encode
+from everyturn.wire.envelope import Envelope
 from everyturn.wire.limits import Limits
 from everyturn.wire.request import ChatRequest, parse_chat_request
 
 _AGENT = ("user-agent", f"everyturn/{__version__}")
+_TRACE_HEADERS = ("traceparent", "tracestate", "x-request-id")
+"""Sent as the gateway has them, never as a client sent them."""
 
 
 class ChatService:
@@ -112,13 +116,19 @@ class ChatService:
                 self._is_idle.set()
 
     async def _turn(self, exchange: Exchange) -> None:
-        record = await self._recording.turn(exchange)
         request: ChatRequest | None = None
-        call_span = ids.span_id(random.getrandbits(64))
         try:
             request = parse_chat_request(
                 await exchange.body(self._request_bytes_max), bytes_max=self._request_bytes_max
             )
+            if request.envelope is not None:
+                _adopt(exchange, request.envelope)
+        except Failure as failure:
+            await (await self._recording.turn(exchange)).refuse(failure, request)
+            raise
+        record = await self._recording.turn(exchange)
+        call_span = ids.span_id(random.getrandbits(64))
+        try:
             model = self._models.get(request.model)
             encoded = encode(request, model.target, api_key=model.api_key)
             await record.open(request, model, encoded, call_span)
@@ -209,17 +219,34 @@ async def _end(exchange: Exchange, result: CallResult, call: Call) -> None:
 
 def _join(exchange: Exchange) -> None:
     """Take the turn that the client names, if it names one. Raises InvalidValue."""
-    wanted = exchange.header(b"x-everyturn-turn-id")
-    if wanted is None:
+    wanted = exchange.all(b"x-everyturn-turn-id")
+    if not wanted:
         return
-    if not ids.is_turn_id(wanted):
+    if len(wanted) > 1 or not ids.is_turn_id(wanted[0]):
         raise InvalidValue(
-            "the header is no UUID version 4 in lower case",
+            "the header is not one UUID version 4 in lower case",
             param="x-everyturn-turn-id",
             hint="Leave the header out, or send the turn id as it was received.",
         )
-    exchange.turn_id = wanted
+    exchange.turn_id = wanted[0]
     exchange.is_joining = True
+
+
+def _adopt(exchange: Exchange, envelope: Envelope) -> None:
+    """Take the ids that the body names, where no valid header named them. Raises InvalidValue."""
+    if envelope.turn_id is not None:
+        if exchange.is_joining and exchange.turn_id != envelope.turn_id:
+            raise InvalidValue(
+                "the envelope and the header `x-everyturn-turn-id` name two turns",
+                param="everyturn.turn_id",
+                hint="Name the turn in one of the two places.",
+            )
+        exchange.turn_id = envelope.turn_id
+        exchange.is_joining = True
+    if envelope.trace_id is not None and exchange.parent_span_id is None:
+        exchange.trace = TraceContext(trace_id=envelope.trace_id, span_id=exchange.trace.span_id)
+    if envelope.request_id is not None and not exchange.has_request_id:
+        exchange.request_id = envelope.request_id
 
 
 def _further_headers(
@@ -228,12 +255,14 @@ def _further_headers(
     """What else the provider is told: the trace, where it is the operator's own server or the
     operator says so, and the client headers that the operator forwards."""
     headers = [_AGENT]
-    if is_here(encoded.origin.partition("://")[2]) or "traceparent" in forward:
+    is_traced = is_here(encoded.origin.partition("://")[2]) or "traceparent" in forward
+    if is_traced:
         trace = exchange.trace.child(call_span)
         headers.append(("traceparent", trace.traceparent))
+        if (tracestate := trace.tracestate) is not None:
+            headers.append(("tracestate", tracestate))
+    if is_traced or "x-request-id" in forward:
         headers.append(("x-request-id", exchange.request_id))
-        if trace.tracestate is not None:
-            headers.append(("tracestate", trace.tracestate))
     return (*headers, *_forwarded(exchange.headers, forward))
 
 
@@ -245,6 +274,6 @@ def _forwarded(
     return tuple(
         (name, value.decode("latin-1"))
         for name in forward
-        if name not in ("traceparent", "tracestate")
+        if name not in _TRACE_HEADERS
         and (value := headers.get(name.encode("ascii", "ignore"))) is not None
     )

@@ -80,6 +80,7 @@ class Exchange:
         "_watch",
         "error_code",
         "has_record",
+        "has_request_id",
         "headers",
         "is_joining",
         "is_started",
@@ -126,6 +127,8 @@ class Exchange:
         self.is_joining = False
         """Whether the client named the turn itself."""
         self.request_id = ""
+        self.has_request_id = False
+        """Whether the client named it in a header."""
         self.trace = NO_TRACE
         """The trace, seen from this request's own span."""
         self.parent_span_id: str | None = None

@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from everyturn.errors import InvalidJson, InvalidValue, MissingParameter, RequestTooLarge
+from everyturn.wire.envelope import Envelope, take_envelope
 from everyturn.wire.reader import Malformed, Num, key_name, read_client
 
 BYTES_MAX: Final = 32 * 1024 * 1024
@@ -92,6 +93,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The tree as read, `model`, `stream` and the rest included. Do not change it in place."""
     bytes_received: int
     """The length of the text it was read from."""
+    envelope: Envelope | None = None
+    """The ids that the client named in the body, which holds them no more."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -104,8 +107,8 @@ def parse_chat_request(raw: bytes, *, bytes_max: int = BYTES_MAX) -> ChatRequest
     """The request in a client's body.
 
     bytes_max: the most bytes the body may have.
-    Raises RequestTooLarge, InvalidJson (with the path, where there is one), MissingParameter and
-    InvalidValue, and nothing else.
+    Raises RequestTooLarge, InvalidJson (with the path, where there is one), MissingParameter,
+    InvalidValue and, for the envelope alone, UnknownParameter; nothing else.
     """
     if len(raw) > bytes_max:
         raise RequestTooLarge(f"The body is larger than the limit in bytes: {bytes_max}.")
@@ -118,6 +121,7 @@ def parse_chat_request(raw: bytes, *, bytes_max: int = BYTES_MAX) -> ChatRequest
     if type(body) is not dict:
         raise InvalidJson("The body must be one JSON object.")
 
+    envelope = take_envelope(body)
     model = _required(body, "model")
     if type(model) is not str or not model:
         raise InvalidValue("`model` must be a string that is not empty.", param="model")
@@ -133,6 +137,7 @@ def parse_chat_request(raw: bytes, *, bytes_max: int = BYTES_MAX) -> ChatRequest
         n=_choices(body.get("n")),
         body=body,
         bytes_received=len(raw),
+        envelope=envelope,
     )
 
 
