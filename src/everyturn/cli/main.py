@@ -15,6 +15,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "turns": ("everyturn.cli.turns", "turns_command"),
     "show": ("everyturn.cli.show", "show_command"),
     "failures": ("everyturn.cli.failures", "failures_command"),
+    "export": ("everyturn.cli.export", "export_command"),
     "presets": ("everyturn.cli.presets", "presets_command"),
     "check": ("everyturn.cli.check", "check_command"),
     "key": ("everyturn.cli.key", "key_command"),

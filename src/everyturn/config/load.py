@@ -50,6 +50,8 @@ class Config:
     limits: Limits
     models: tuple[ModelConfig, ...]
     redaction: RedactionConfig
+    export_folder: Path | None = None
+    """Where each day is written once it is over; None: nowhere."""
     keys: tuple[KeyConfig, ...] = ()
     """API keys; without any, the gateway serves loopback only and asks for none."""
     warnings: tuple[str, ...] = ()
@@ -114,8 +116,8 @@ def _config(
     redaction: RedactionConfig,
     warnings: tuple[str, ...],
 ) -> Config:
-    gateway, service, audit, limits = (
-        values[name] for name in ("gateway", "service", "audit", "limits")
+    gateway, service, audit, export, limits = (
+        values[name] for name in ("gateway", "service", "audit", "export", "limits")
     )
     return Config(
         path=path,
@@ -142,6 +144,7 @@ def _config(
         models=models,
         keys=keys,
         redaction=redaction,
+        export_folder=Path(export["folder"]) if export["daily"] else None,
         warnings=warnings,
     )
 

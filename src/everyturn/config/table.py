@@ -93,6 +93,15 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
             PERSONAL_DATA,
         ),
     ),
+    "export": (
+        Setting(
+            "daily",
+            "bool",
+            False,
+            "Whether `serve` writes each day to files once it is over in UTC, missed days too.",
+        ),
+        Setting("folder", "str", "reports/observability", "Where; made when missing."),
+    ),
     "limits": (
         Setting(
             "request_bytes_max",

@@ -36,6 +36,8 @@ from everyturn.transport.direct import DirectTransport
 from everyturn.wire.reader import write
 
 Handler = Callable[[Exchange], Awaitable[None]]
+Gauges = Callable[[], Mapping[str, tuple[str, float]]]
+"""Name → help and value, for `/metrics`."""
 
 _PROBES: Final = ("/healthz", "/readyz")
 """Paths that need no key; they and `/metrics` are counted and not recorded."""
@@ -53,6 +55,8 @@ class App:
         self._log = log
         self.chat = chat
         self.metrics = chat.metrics
+        self.gauges: list[Gauges] = []
+        """What works beside the turns and has something to tell."""
         self.probes = 0
         """Probes and readings of the metrics; they are counted and not recorded."""
         self._routes: dict[tuple[str, str], Handler] = {
@@ -147,7 +151,7 @@ class App:
     async def _tell_metrics(self, exchange: Exchange) -> None:
         exchange.principal.require("admin")
         recording = self._recording
-        gauges = {
+        gauges: dict[str, tuple[str, float]] = {
             "everyturn_open_turns": ("Turns under way.", self.chat.open_turns),
             "everyturn_store_writable": (
                 "1 while records can be written.",
@@ -170,6 +174,8 @@ class App:
                 self._log.lines_lost,
             ),
         }
+        for more in self.gauges:
+            gauges |= more()
         await exchange.answer(200, self.metrics.text(gauges), content_type=CONTENT_TYPE)
 
     @property

@@ -20,6 +20,7 @@ import uvicorn
 from everyturn import __version__
 from everyturn.config import Config
 from everyturn.gateway.app import App, build
+from everyturn.gateway.daily import DailyExport
 from everyturn.gateway.log import Log
 from everyturn.gateway.records import RecordSettings, open_recording
 from everyturn.presets.price import warm_prices
@@ -97,6 +98,8 @@ async def start(config: Config, environment: Mapping[str, str], log: Log) -> Gat
         listener.close()
         raise
     app, transport = build(config, environment, recording, log)
+    background = _background(config, log)
+    app.gauges += [work.gauges for work in background]
     server = _Server(
         uvicorn.Config(
             app,
@@ -115,9 +118,13 @@ async def start(config: Config, environment: Mapping[str, str], log: Log) -> Gat
 
     async def run() -> None:
         warming = asyncio.create_task(asyncio.to_thread(warm_prices))
+        for work in background:
+            work.start()
         try:
             await server.serve(sockets=[listener])
         finally:
+            for work in background:
+                await asyncio.to_thread(work.stop)
             await warming
             await transport.close()
             await recording.close()
@@ -163,6 +170,13 @@ async def serve(config: Config, environment: Mapping[str, str]) -> None:
     if not ended.done():
         await gateway.stop(hurry)
     await ended
+
+
+def _background(config: Config, log: Log) -> list[DailyExport]:
+    """What works on the record beside the turns."""
+    if not config.records or config.export_folder is None:
+        return []
+    return [DailyExport(config.data, config.export_folder, log)]
 
 
 def _record_settings(config: Config) -> RecordSettings:

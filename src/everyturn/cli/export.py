@@ -1,0 +1,93 @@
+"""`everyturn export`: whole days of the record as JSONL files, one a table and day."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from everyturn.audit.schema import LOG_NAMED
+from everyturn.cli.folder import data_option, told_failures
+from everyturn.store.export import Exported, export_day, export_missed
+
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+class Day(click.ParamType[date]):
+    """A day of UTC that is over."""
+
+    name = "day"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
+        """The day; ends the command with status 2 when it is none, or is not over."""
+        today = datetime.now(UTC).date()
+        try:
+            day = date.fromisoformat(value if _DAY.fullmatch(value) else "")
+        except ValueError:
+            self.fail(f"{value!r} is no day; write it as {today.isoformat()}.", param, ctx)
+        if day >= today:
+            self.fail(
+                f"{value} is not over: only whole days of UTC are exported, and there it is"
+                f" {today.isoformat()} now.",
+                param,
+                ctx,
+            )
+        return day
+
+
+@click.command("export")
+@click.option("--day", type=Day(), help="The day of UTC to write, as YYYY-MM-DD; it must be over.")
+@click.option(
+    "--missed",
+    is_flag=True,
+    help="Write each day that is over and that this did not write into the folder before.",
+)
+@click.option(
+    "--table",
+    "tables",
+    type=click.Choice(list(LOG_NAMED)),
+    multiple=True,
+    help="Only this table; may be given several times.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("reports/observability"),
+    show_default=True,
+    help="The folder of the files; made when missing.",
+)
+@data_option
+def export_command(
+    day: date | None, missed: bool, tables: tuple[str, ...], out: Path, data: Path
+) -> None:
+    """Write a day of the record to files: OUT/TABLE-DAY.jsonl, one JSON object a row.
+
+    Each file is written beside its place and renamed into it, and is the same when it is written
+    again, as long as the record of that day is. The paths go to stdout. Reads the record while the
+    gateway writes it. Exit status 0: written; 1: it could not be; 2: bad use.
+    """
+    if (day is None) == (not missed):
+        raise click.UsageError("Give one of --day and --missed.")
+    if missed and tables:
+        raise click.UsageError("--missed writes all tables; leave --table out.")
+    try:
+        with told_failures():
+            if day is not None:
+                _tell(export_day(data, day, out, tables=tables))
+            else:
+                _tell(export_missed(data, out, now=datetime.now(UTC)))
+    except OSError as bad:
+        click.echo(f"everyturn: {bad.filename or out} cannot be written: {bad.strerror}.", err=True)
+        click.echo("Choose another folder with --out, or make room.", err=True)
+        sys.exit(1)
+
+
+def _tell(files: Iterable[Exported]) -> None:
+    for file in files:
+        click.echo(str(file.path))
+        click.echo(f"  {file.rows} {'row' if file.rows == 1 else 'rows'}", err=True)
