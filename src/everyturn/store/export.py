@@ -205,7 +205,7 @@ def _after(
     db: apsw.Connection, codec: RowCodec, last: int, start: int
 ) -> Iterator[tuple[int, Record]]:
     """Key and record of what comes after a key, open ones included; lists may be references."""
-    key, time = codec.key_column, _time(codec.log)
+    key, time = codec.key_column, codec.log.time
     closed = (
         (row[-1], codec.decode(row[:-1]))
         for row in db.execute(
@@ -226,8 +226,3 @@ def _after(
             if start <= getattr(record, time) < start + _DAY_US:
                 opened.append((row_key, record))
     return heapq.merge(closed, opened, key=itemgetter(0))
-
-
-def _time(log: schema.Log) -> str:
-    names = {column.name for column in log.columns}
-    return "timestamp" if "timestamp" in names else "created_at"
