@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from everyturn.audit.reasoning import MARK, mark_tree
+from everyturn.audit.reasoning import MARK, Keep, mark_tree
 from everyturn.wire.render import body_of_reply
 from everyturn.wire.reply import Choice, Reply
 
 
-def answer_tree(reply: Reply) -> dict[str, Any]:
-    """The body of the reply, reasoning as marks where it stood. Shares parts with the reply."""
+def answer_tree(reply: Reply, keep: Keep | None = None) -> dict[str, Any]:
+    """The body of the reply, reasoning as marks where it stood. Shares parts with the reply.
+
+    keep: takes the texts, where they are stored (see `reasoning.mark_tree`).
+    """
     body = body_of_reply(reply)
     if not has_reasoning(reply):
         return body  # What else speaks of reasoning is seen when the text is scanned.
-    body = dict(mark_tree(body, is_answer=True).value)
+    body = dict(mark_tree(body, is_answer=True, keep=keep).value)
     for choice, shown in zip(_in_order(reply), body["choices"], strict=True):
         if choice.reasoning and isinstance(shown.get("logprobs"), dict):
             shown["logprobs"] = _logprobs(shown["logprobs"], choice)

@@ -7,11 +7,13 @@ was. In this order: reasoning first (its text is gone before anything else looks
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from everyturn.audit import media, reasoning
 from everyturn.audit.checks import name_level
+from everyturn.audit.reasoning import REF_CHARS, Keep
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted, Redactor
 from everyturn.audit.rules import FAILED, KEY_RULE
 from everyturn.audit.scan import Scanner, encode
@@ -44,17 +46,26 @@ class Cleaner:
         """The version of the rules."""
         return self._redactor.version
 
-    def sent(self, raw: bytes) -> Redacted[str]:
-        """JSON text of something a client sent (a message, a tool), as it may rest."""
-        return self._json(raw, is_answer=False, has_controls=False)
+    def reasoning_ref(self, text: str) -> str:
+        """What names a kept reasoning text: a keyed hash of its redacted form and the rules."""
+        data = f"{self.version}\0{text}".encode("utf-8", "surrogatepass")
+        digest = blake2b(data, key=self._key, digest_size=REF_CHARS // 2, person=b"reasoning")
+        return digest.hexdigest()
+
+    def sent(self, raw: bytes, keep: Keep | None = None) -> Redacted[str]:
+        """JSON text of something a client sent (a message, a tool), as it may rest.
+
+        keep: takes the reasoning in it, where that is stored.
+        """
+        return self._json(raw, is_answer=False, has_controls=False, keep=keep)
 
     def parameters(self, tree: dict[str, Any]) -> Redacted[str]:
         """A request's parameters, as JSON text that may rest."""
         return self._tree(tree, is_answer=False, has_controls=True)
 
-    def said(self, tree: Any) -> Redacted[str]:
-        """A tree that a provider said, as JSON text that may rest."""
-        return self._tree(tree, is_answer=True, has_controls=False)
+    def said(self, tree: Any, keep: Keep | None = None) -> Redacted[str]:
+        """A tree that a provider said, as JSON text that may rest. keep: as in `sent`."""
+        return self._tree(tree, is_answer=True, has_controls=False, keep=keep)
 
     def url(self, url: str) -> str:
         """An address without userinfo, and without query values that are secrets.
@@ -95,14 +106,18 @@ class Cleaner:
             return Redacted(FAILED, {"scan_failed": 1})
         return self._redactor.redact_text(text)
 
-    def _tree(self, tree: Any, *, is_answer: bool, has_controls: bool) -> Redacted[str]:
+    def _tree(
+        self, tree: Any, *, is_answer: bool, has_controls: bool, keep: Keep | None = None
+    ) -> Redacted[str]:
         try:
             raw = reader.write(tree)
         except Exception:  # noqa: BLE001 - what cannot be written cannot be scanned
             return Redacted(_FAILED_JSON, {"scan_failed": 1})
-        return self._json(raw, is_answer=is_answer, has_controls=has_controls)
+        return self._json(raw, is_answer=is_answer, has_controls=has_controls, keep=keep)
 
-    def _json(self, raw: bytes, *, is_answer: bool, has_controls: bool) -> Redacted[str]:
+    def _json(
+        self, raw: bytes, *, is_answer: bool, has_controls: bool, keep: Keep | None
+    ) -> Redacted[str]:
         try:
             hits = self._scanner.scan(raw)
             if not hits:
@@ -111,7 +126,7 @@ class Cleaner:
                 tree = reader.read_provider(raw).value
                 if _REASONING in hits:
                     tree = reasoning.mark_tree(
-                        tree, is_answer=is_answer, has_controls=has_controls
+                        tree, is_answer=is_answer, has_controls=has_controls, keep=keep
                     ).value
                 if _MEDIA in hits:
                     tree = media.hash_media(tree, self._key)

@@ -85,14 +85,15 @@ class ContentIndex:
         self._items: dict[bytes, tuple[bytes, Counts]] = {}
         self._prefixes: dict[bytes, _Prefix] = {}
 
-    def refer(self, items: Sequence[bytes], clean: Clean) -> Reference:
+    def refer(self, items: Sequence[bytes], clean: Clean, *, way: bytes = b"") -> Reference:
         """Refer to a list of JSON texts, each as it was sent.
 
         clean: called for items that are not known; its failures are the caller's.
+        way: of cleaning; what is known of an item holds for the way it was cleaned in.
         """
         if not items:
             return _EMPTY
-        keys = self._prefix_keys(items)
+        keys = self._prefix_keys(items, way)
         start, before = self._longest(keys)
         if start == len(items):
             assert before.node is not None
@@ -104,7 +105,7 @@ class ContentIndex:
         known: list[Known] = []
         parent, counts = before.node, before.counts
         for raw, prefix_key in zip(items[start:], keys[start:], strict=True):
-            address, found = self._item(raw, clean, contents, known)
+            address, found = self._item(raw, way, clean, contents, known)
             counts = _added(counts, found)
             nodes.append(PrefixNode(self._node_next, parent, address))
             known.append(Known(prefix_key, address, self._node_next, _frozen(counts)))
@@ -133,9 +134,10 @@ class ContentIndex:
         self._items.clear()
         self._prefixes.clear()
 
-    def _prefix_keys(self, items: Sequence[bytes]) -> list[bytes]:
+    def _prefix_keys(self, items: Sequence[bytes], way: bytes) -> list[bytes]:
         """The hash of the list up to each item; lengths go in, so no two lists are alike."""
         rolling = self._prefix_hash.copy()
+        rolling.update(way)
         keys = []
         for item in items:
             rolling.update(b"%d:%b" % (len(item), item))
@@ -153,10 +155,16 @@ class ContentIndex:
         return 0, _ROOT
 
     def _item(
-        self, raw: bytes, clean: Clean, contents: dict[bytes, Content], known: list[Known]
+        self,
+        raw: bytes,
+        way: bytes,
+        clean: Clean,
+        contents: dict[bytes, Content],
+        known: list[Known],
     ) -> tuple[bytes, Counts]:
         """The address of an item and what was redacted in it; its content, if it is new."""
         hashing = self._item_hash.copy()
+        hashing.update(way)
         hashing.update(raw)
         key = hashing.digest()[:ADDRESS_BYTES]
         stored = self._items.get(key)

@@ -6,15 +6,21 @@ an application put there itself (tool arguments, schemas) is left alone. Null, e
 stay, so absence stays absence. Signatures stay whole: they are opaque and say nothing. Encrypted
 reasoning is reasoning and is marked, its length apart from the count.
 
-The mark is `{"everyturn_reasoning": {"chars": N, "carrier": NAME}}`; chars are code points.
+The mark is `{"everyturn_reasoning": {"chars": N, "carrier": NAME}}`; chars are code points. Where a
+deployment keeps the texts (see `kept`), `"ref"` in it names the row of `reasoning_texts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+from everyturn.wire.reader import write_text
+
 MARK: Final = "everyturn_reasoning"
+
+Keep = Callable[[str, str, bool], str]
+"""(text, carrier, whether it is encrypted) → what names the text where it is kept, apart."""
 
 HINT: Final = (
     r'(?i)(?:reasoning|think|thought)(?:[^"\\]|\\.)*"\s*:\s*["\[{]'
@@ -111,6 +117,8 @@ _CONTROL_ENDS: Final = (
     "level",
 )
 _CONTROL_STARTS: Final = ("enable_", "disable_", "include_", "exclude_", "separate_", "clear_")
+REF_CHARS: Final = 32
+"""Length of what names a kept text."""
 _ECHO_LENGTH_MIN: Final = 16
 _ECHO_PROBE: Final = 40
 
@@ -137,15 +145,18 @@ def speaks_of_reasoning(name: str) -> bool:
     return not low.endswith(_CONTROL_ENDS) and not low.startswith(_CONTROL_STARTS)
 
 
-def mark_tree(tree: Any, *, is_answer: bool = False, has_controls: bool = False) -> Marked:
+def mark_tree(
+    tree: Any, *, is_answer: bool = False, has_controls: bool = False, keep: Keep | None = None
+) -> Marked:
     """The tree with each reasoning text replaced by its mark.
 
     is_answer: the tree is what a provider said, so that members whose names only speak of
     reasoning count as well; in a request such names are parameters.
     has_controls: the tree is a request's parameters, where an object under a carrier's name asks
     for reasoning (`"reasoning": {"effort": …}`) and holds none.
+    keep: takes each text, for a deployment that stores them; None: they are counted only.
     """
-    walk = _Walk(is_answer, has_controls)
+    walk = _Walk(is_answer, has_controls, keep)
     value = walk.any(tree)
     return Marked(value, walk.chars, tuple(walk.carriers))
 
@@ -185,19 +196,31 @@ def _mark_tag(text: str, opening: str, closing: str) -> tuple[str, int]:
     return "".join(pieces), taken
 
 
+def tag_mark(text: str, keep: Keep | None = None) -> str:
+    """What stands for a reasoning text inside plain text."""
+    ref = "" if keep is None else f":{keep(text, 'tags', False)}"
+    return f"[reasoning:{len(text)} chars{ref}]"
+
+
 def _tag_mark(text: str) -> str:
-    return text if _is_tag_mark(text) else f"[reasoning:{len(text)} chars]"
+    return text if _is_tag_mark(text) else tag_mark(text)
 
 
 def _is_tag_mark(text: str) -> bool:
-    return text == "" or (
-        text.startswith("[reasoning:") and text.endswith(" chars]") and text[11:-7].isdigit()
-    )
+    if text == "":
+        return True
+    count, _, ref = text.removeprefix("[reasoning:").removesuffix("]").partition(" chars")
+    has_form = text.startswith("[reasoning:") and text.endswith("]") and " chars" in text
+    return has_form and count.isdigit() and (ref == "" or _is_ref(ref.removeprefix(":")))
+
+
+def _is_ref(text: str) -> bool:
+    return len(text) == REF_CHARS and not text.strip("0123456789abcdef")
 
 
 def texts_in(tree: Any) -> Iterator[str]:
     """Every reasoning text that `mark_tree` would mark, to find it again where it was echoed."""
-    walk = _Walk(is_answer=True, has_controls=False)
+    walk = _Walk(is_answer=True, has_controls=False, keep=None)
     walk.any(tree)
     yield from walk.texts
 
@@ -228,9 +251,10 @@ def _forms(text: str) -> list[str]:
 class _Walk:
     """One pass over one tree; copies what it changes and nothing else."""
 
-    def __init__(self, is_answer: bool, has_controls: bool) -> None:
+    def __init__(self, is_answer: bool, has_controls: bool, keep: Keep | None) -> None:
         self._is_answer = is_answer
         self._has_controls = has_controls
+        self._keep = keep
         self.chars = 0
         self.carriers: dict[str, None] = {}
         self.texts: list[str] = []
@@ -310,9 +334,16 @@ class _Walk:
         self.carriers[carrier] = None
         self.texts.append(text)
         if is_encrypted:
-            return {MARK: {"chars": len(text), "carrier": carrier, "encrypted": True}}
+            more = {"encrypted": True, **self._ref(text, carrier, is_encrypted=True)}
+            return {MARK: {"chars": len(text), "carrier": carrier, **more}}
         self.chars += len(text)
-        return {MARK: {"chars": len(text), "carrier": carrier}}
+        return {MARK: {"chars": len(text), "carrier": carrier, **self._ref(text, carrier)}}
+
+    def _ref(self, value: Any, carrier: str, *, is_encrypted: bool = False) -> dict[str, str]:
+        if self._keep is None:
+            return {}
+        text = value if isinstance(value, str) else write_text(value)
+        return {"ref": self._keep(text, carrier, is_encrypted)}
 
     def _whole(self, value: Any, carrier: str) -> Any:
         """Any value under a reasoning name, as one mark; what holds no text stays."""
@@ -325,7 +356,7 @@ class _Walk:
         self.texts += texts
         count = sum(map(len, texts))
         self.chars += count
-        return {MARK: {"chars": count, "carrier": carrier}}
+        return {MARK: {"chars": count, "carrier": carrier, **self._ref(value, carrier)}}
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -27,14 +27,16 @@ from everyturn.audit.answer import (
 from everyturn.audit.cleaning import Cleaner, merged
 from everyturn.audit.content import ContentIndex
 from everyturn.audit.facts import CallClosing, CallOpening, TurnOpening
+from everyturn.audit.kept import WAY, Shelf
 from everyturn.audit.outcome import Ending, ending_of
-from everyturn.audit.reasoning import mark_tags, texts_in, without_echo
+from everyturn.audit.reasoning import Keep, mark_tags, tag_mark, texts_in, without_echo
 from everyturn.audit.records import (
     REDACTIONS_NONE,
     AccessEvent,
     ContentRef,
     Group,
     ModelCall,
+    ReasoningText,
     Record,
     TurnAudit,
 )
@@ -110,6 +112,8 @@ class TurnRecorder:
         self._user_text: str | None = None
         self._turn_counts: Counts = NONE_FOUND
         self._open: _OpenCall | None = None
+        self._shelf: Shelf | None = None
+        """Takes the open call's reasoning, where the deployment keeps it."""
 
     # -------------------------------------------------------------- opening
 
@@ -121,7 +125,12 @@ class TurnRecorder:
         assert self._open is None, "the call before is still open"
         cleaner, sent = self._cleaner, opening.sent
         records: list[Record] = []
-        messages = self._contents.refer(_raw_messages(opening), cleaner.sent)
+        if opening.target.keep_reasoning_days:
+            shelf = self._shelf = Shelf(cleaner, self._opening.turn_id, opening)
+            messages = self._contents.refer(_raw_messages(opening, shelf.keep), shelf.sent, way=WAY)
+        else:
+            self._shelf = None
+            messages = self._contents.refer(_raw_messages(opening), cleaner.sent)
         self._read_user_text(sent.get("messages"), is_clean=not messages.counts)
         if self._state.row is None:
             self._state.row = self._open_turn()
@@ -141,7 +150,11 @@ class TurnRecorder:
             messages.contents + tools.contents,
             messages.nodes + tools.nodes,
             messages.known + tools.known,
+            self._kept(),
         )
+
+    def _kept(self) -> tuple[ReasoningText, ...]:
+        return () if self._shelf is None else self._shelf.take()
 
     def _read_user_text(self, messages: Any, *, is_clean: bool) -> None:
         text = user_text(messages)
@@ -218,7 +231,8 @@ class TurnRecorder:
 
     def close_call(self, closing: CallClosing) -> Group:
         """The open call, closed. The turn stays open: another call follows."""
-        return Group((self._closed_call(closing),))
+        call = self._closed_call(closing)
+        return Group((call,), reasoning=self._kept())
 
     def close_turn(
         self,
@@ -257,7 +271,7 @@ class TurnRecorder:
         records.append(self._closed_turn(ending, reply, row, body, duration_ms))
         if access is not None:
             records.append(access)
-        return Group(tuple(records))
+        return Group(tuple(records), reasoning=self._kept())
 
     @staticmethod
     def _closed_call_row(records: list[Record]) -> ModelCall | None:
@@ -356,7 +370,8 @@ class TurnRecorder:
         if reply is None or not (reply.choices or reply.envelope or reply.bag):
             return _Said(request_id=request_id, counts=found)
         self._state.tool_calls += tool_calls_in(reply)
-        response, in_response = self._cleaner.said(answer_tree(reply))
+        keep = None if self._shelf is None else self._shelf.keep
+        response, in_response = self._cleaner.said(answer_tree(reply, keep), keep)
         served, finish, usage = _text(reply.envelope.get("model")), finish_of(reply), None
         tokens = NOT_REPORTED
         if not isinstance(reply.usage, Missing) and reply.usage is not None:
@@ -400,7 +415,7 @@ class TurnRecorder:
             self._state.cost = None
 
 
-def _raw_messages(opening: CallOpening) -> list[bytes]:
+def _raw_messages(opening: CallOpening, keep: Keep | None = None) -> list[bytes]:
     """The text of each message as sent, but for reasoning that stands as tags in its content."""
     messages = opening.sent.get("messages")
     if not isinstance(messages, list):
@@ -409,19 +424,19 @@ def _raw_messages(opening: CallOpening) -> list[bytes]:
         return [reader.write(message) for message in messages]
     tagged = dict(opening.reasoning_tags)
     return [
-        reader.write(_without_tags(message, tagged[index]) if index in tagged else message)
+        reader.write(_without_tags(message, tagged[index], keep) if index in tagged else message)
         for index, message in enumerate(messages)
     ]
 
 
-def _without_tags(message: dict[str, Any], length: int) -> dict[str, Any]:
+def _without_tags(message: dict[str, Any], length: int, keep: Keep | None) -> dict[str, Any]:
     """The message with the first `length` characters of its content, all reasoning, as a mark."""
-    mark = f"[reasoning:{length} chars]"
     content = message.get("content")
     if isinstance(content, str):
-        return {**message, "content": mark + content[length:]}
+        return {**message, "content": tag_mark(content[:length], keep) + content[length:]}
     assert isinstance(content, list), "tags stand in front of a text or a list"
-    first = {**content[0], "text": mark + content[0]["text"][length:]}
+    text = content[0]["text"]
+    first = {**content[0], "text": tag_mark(text[:length], keep) + text[length:]}
     return {**message, "content": [first, *content[1:]]}
 
 

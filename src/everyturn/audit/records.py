@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 import msgspec
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """The version of these types that a row says it was written under."""
 
 Outcome = Literal["success", "partial", "failure", "refused", "abandoned"]
@@ -315,6 +315,29 @@ Record = AccessEvent | TurnAudit | ModelCall | ToolCall | RetrievalEvent | Quali
 """A row of one of the logs."""
 
 
+class ReasoningText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Reasoning that a deployment keeps (see `kept`). No `Record`: no log holds one."""
+
+    reasoning_id: str
+    """Keyed hash of the redacted text and the rules' version; `ref` in the marks of it."""
+    turn_id: str
+    """The turn that brought the text first; with it, it is erased."""
+    model_call_id: str
+    timestamp: int
+    expires_at: int
+    """Microseconds; from then on it is not read, and soon after it is gone."""
+    carrier: str
+    chars: int
+    """Code points of the text as it came."""
+    is_encrypted: bool
+    text: str
+    """Redacted; JSON where the provider sent a structure."""
+    schema_version: int = SCHEMA_VERSION
+    redaction_applied: bool = False
+    redaction_rules_version: str | None = None
+    redactions_json: str = REDACTIONS_NONE
+
+
 class Content(msgspec.Struct, frozen=True, gc=False):
     """One message or tool definition, redacted, under the hash of what it says."""
 
@@ -357,6 +380,8 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     """Parents before children; a parent outside the group is stored already."""
     known: tuple[Known, ...] = ()
     """For `ContentIndex.confirm`, once the group is committed; no store looks at it."""
+    reasoning: tuple[ReasoningText, ...] = ()
+    """Reasoning texts to keep; one that is kept already is no change."""
 
 
 def is_open(record: Record) -> bool:

@@ -23,6 +23,7 @@ from everyturn.audit.records import (
     ContentRef,
     ModelCall,
     QualityReview,
+    ReasoningText,
     Record,
     RetrievalEvent,
     ToolCall,
@@ -189,10 +190,6 @@ is part of the keys of its open records."""
 LOG_OF: Final[dict[type[Record], Log]] = {log.type: log for log in LOGS}
 LOG_NAMED: Final[dict[str, Log]] = {log.name: log for log in LOGS}
 
-MIGRATION_LAST: Final = max(column.since for log in LOGS for column in log.columns)
-"""The number of the newest migration: the schema version of a store's files."""
-
-
 # ---------------------------------------------------------------------- SQLite
 
 _BASE_1: Final = (
@@ -216,15 +213,33 @@ _BASE_1: Final = (
     " turn_key INTEGER NOT NULL, record TEXT NOT NULL, older_digests BLOB)",
 )
 
+_REASONING: Final = (
+    # Kept apart from every log, so that nothing that reads logs can come upon it.
+    "CREATE TABLE reasoning_texts_rows (reasoning_id TEXT PRIMARY KEY, turn_key INTEGER,"
+    " model_call_id TEXT, timestamp INTEGER, expires_at INTEGER, carrier TEXT, chars INTEGER,"
+    " is_encrypted INTEGER, text TEXT, schema_version INTEGER, redaction_applied INTEGER,"
+    " redaction_rules_version TEXT, redactions_json TEXT)",
+    "CREATE INDEX reasoning_texts_by_expiry ON reasoning_texts_rows (expires_at)",
+)
+
+
+def _say_version(number: int) -> str:
+    """Open records leave out what is as the types have it; these were written under `number`."""
+    return (
+        f"UPDATE open_records SET record = json_set(record, '$.schema_version', {number})"
+        " WHERE json_extract(record, '$.schema_version') IS NULL"
+    )
+
+
 _MORE: Final[dict[int, tuple[str, ...]]] = {
     1: _BASE_1,
-    # Open records leave out what is as the types have it, and these were written under schema 1.
-    2: (
-        "UPDATE open_records SET record = json_set(record, '$.schema_version', 1)"
-        " WHERE json_extract(record, '$.schema_version') IS NULL",
-    ),
+    2: (_say_version(1),),
+    3: (_say_version(2), *_REASONING),
 }
 """Statements of a migration that no log gives."""
+
+MIGRATION_LAST: Final = max(*_MORE, *(column.since for log in LOGS for column in log.columns))
+"""The number of the newest migration: the schema version of a store's files."""
 
 _EXTRA_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "turn_audit": (
@@ -353,6 +368,13 @@ def sqlite_views() -> tuple[str, ...]:
         if log.is_revised:
             select = f"{select} UNION ALL {_select_open(log)}"
         statements.append(f"CREATE VIEW {log.name} AS {select}")
+    columns = [f.name for f in msgspec.structs.fields(ReasoningText)]
+    listed = ", ".join("t.turn_id" if name == "turn_id" else f"r.{name}" for name in columns)
+    statements.append("DROP VIEW IF EXISTS reasoning_texts")
+    statements.append(
+        f"CREATE VIEW reasoning_texts AS SELECT {listed} FROM reasoning_texts_rows r"
+        " JOIN turn_ids t ON t.turn_key = r.turn_key"
+    )
     return tuple(statements)
 
 

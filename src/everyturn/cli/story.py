@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from everyturn.cli.terminal import safe
+from everyturn.store.kept import refs_in
 from everyturn.wire.reader import write_text
 
 TEXT_CHARS_MAX: Final = 4_000
@@ -32,6 +33,8 @@ def story(found: dict[str, Any]) -> Iterator[Line]:
         yield from _opening(turn)
     for _, lines in sorted(_entries(found), key=itemgetter(0)):
         yield from lines
+    if "reasoning_texts" in found:
+        yield from _reasoning(found["reasoning_texts"])
     if turn is not None:
         yield from _ending(turn)
 
@@ -192,7 +195,9 @@ def _response(call: dict[str, Any]) -> Iterator[Line]:
         return
     if call["reasoning_chars"]:
         carrier = call["reasoning_carrier"]
-        yield Line("reasoning", f"{call['reasoning_chars']} characters in {carrier}; not stored")
+        is_kept = bool(refs_in(write_text(response)))
+        rests = "kept apart, `--include-reasoning` shows it" if is_kept else "not stored"
+        yield Line("reasoning", f"{call['reasoning_chars']} characters in {carrier}; {rests}")
     for choice in response.get("choices") or ():
         message = choice.get("message") or {}
         mark = f" {choice.get('index')}" if len(response["choices"]) > 1 else ""
@@ -206,6 +211,17 @@ def _response(call: dict[str, Any]) -> Iterator[Line]:
             function = tool_call.get("function") or {}
             told = f"{function.get('name')}({function.get('arguments')})  {tool_call.get('id')}"
             yield from _text(f"tool call{mark}", told)
+
+
+def _reasoning(texts: list[dict[str, Any]]) -> Iterator[Line]:
+    """Kept reasoning, each text once; the marks in the calls name them by the same id."""
+    yield Line("kept reasoning", "", is_head=True)
+    if not texts:
+        yield Line("none", "nothing is kept, or its time is over")
+    for kept in texts:
+        about = f"{kept['chars']} characters in {safe(kept['carrier'])}, until {kept['expires_at']}"
+        yield Line(kept["reasoning_id"][:12], about)
+        yield from _text("", kept["text"])
 
 
 def _usage(call: dict[str, Any]) -> Iterator[Line]:

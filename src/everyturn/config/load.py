@@ -98,7 +98,7 @@ def read_config(
         section: _section(section, tree.get(section, {}), environment, faults)
         for section in SECTIONS
     }
-    models = read_models(tree.get("models"), environment, faults, folder)
+    models = read_models(tree.get("models"), environment, faults, folder, kept=values["reasoning"])
     keys = read_keys(tree.get("keys"), faults)
     redaction = read_redaction(values["redaction"], environment, faults)
     if not keys:

@@ -30,9 +30,14 @@ class ModelConfig:
 
 
 def read_models(
-    given: Any, environment: Mapping[str, str], faults: Faults, folder: Path
+    given: Any,
+    environment: Mapping[str, str],
+    faults: Faults,
+    folder: Path,
+    *,
+    kept: Mapping[str, Any],
 ) -> tuple[ModelConfig, ...]:
-    """All models that are right; what is wrong is in `faults`."""
+    """All models that are right; what is wrong is in `faults`. kept: the values of [reasoning]."""
     if not isinstance(given, list) or not given:
         faults.add("models", "has no entry.", "Add a [[models]] table with `name` and `preset`.")
         return ()
@@ -43,7 +48,7 @@ def read_models(
         if not isinstance(entry, dict):
             faults.add(path, "must be a table.", "Write [[models]] and its keys below.")
             continue
-        model = _model(path, entry, environment, faults, folder)
+        model = _model(path, entry, environment, faults, folder, kept)
         name = entry.get("name")
         if isinstance(name, str) and name in names:
             faults.add(f"{path}.name", "is the name of an earlier model.", "Give each its own.")
@@ -55,7 +60,12 @@ def read_models(
 
 
 def _model(
-    path: str, entry: dict[str, Any], environment: Mapping[str, str], faults: Faults, folder: Path
+    path: str,
+    entry: dict[str, Any],
+    environment: Mapping[str, str],
+    faults: Faults,
+    folder: Path,
+    kept: Mapping[str, Any],
 ) -> ModelConfig | None:
     before = len(faults.found)
     values = read_table(path, entry, MODEL, faults)
@@ -94,6 +104,9 @@ def _model(
         reasoning=reasoning["enabled"],
         stream=values["stream"],
         show_reasoning=values["show_reasoning"],
+        keep_reasoning_days=(
+            kept["keep_days"] if (reasoning["store"] or kept["store"]) == "keep" else 0
+        ),
         forward_headers=tuple(header.lower() for header in values["forward_headers"]),
     )
     return ModelConfig(
@@ -113,7 +126,7 @@ def _table(path: str, given: Any, settings: Any, faults: Faults) -> dict[str, An
 
 def _reasoning(path: str, given: Any, faults: Faults) -> dict[str, Any]:
     if isinstance(given, bool):
-        return {"read": None, "tags": None, "tag": None, "enabled": given}
+        return {"read": None, "tags": None, "tag": None, "enabled": given, "store": None}
     return _table(f"{path}.reasoning", given, REASONING, faults)
 
 

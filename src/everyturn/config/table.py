@@ -72,6 +72,24 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
         ),
         Setting("enabled", "bool", True, "Whether turns are recorded at all."),
     ),
+    "reasoning": (
+        Setting(
+            "store",
+            "str",
+            "count",
+            "`count`: records say how long reasoning was, its text rests nowhere. `keep`: the text "
+            "rests in a table of its own, which only the permission `reasoning` opens.",
+            ("count", "keep"),
+        ),
+        Setting(
+            "keep_days",
+            "int",
+            7,
+            "Days until a kept text is deleted.",
+            minimum=1,
+            maximum=3650,
+        ),
+    ),
     "redaction": (
         Setting(
             "rules",
@@ -158,6 +176,7 @@ REASONING: Final = (
     Setting("tags", "str", None, "Inline tags in content.", ("off", "split", "marked")),
     Setting("tag", "strings", None, "The opening and the closing tag."),
     Setting("enabled", "bool", False, "As `reasoning = true`."),
+    Setting("store", "str", None, "As in `[reasoning]`, for this model.", ("count", "keep")),
 )
 """The keys of a model's `reasoning` where it is a table."""
 

@@ -10,11 +10,18 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
+from urllib.parse import parse_qsl
 
 from everyturn import ids
 from everyturn.audit.trace import RANDOM, SAMPLED, TraceContext, parse_trace
 from everyturn.config import Config
-from everyturn.errors import EndpointNotFound, Failure, InternalError
+from everyturn.errors import (
+    EndpointNotFound,
+    Failure,
+    InternalError,
+    InvalidValue,
+    UnknownParameter,
+)
 from everyturn.gateway.auth import Key, Keys
 from everyturn.gateway.chat import ChatService
 from everyturn.gateway.guard import check_host, check_origin
@@ -134,7 +141,17 @@ class App:
     async def _one_turn(self, exchange: Exchange) -> None:
         exchange.principal.require("read")
         turn_id = exchange.path.removeprefix("/v1/turns/")
-        found = await asyncio.to_thread(self._recording.read_turn, turn_id)
+        include_reasoning = _asks_for_reasoning(exchange.query)
+        if include_reasoning:
+            # A route of its own, so that access records and metrics tell who reads reasoning.
+            exchange.route = "/v1/turns/{turn_id}?include_reasoning=true"
+            exchange.principal.require("reasoning")
+        found = await asyncio.to_thread(
+            self._recording.read_turn,
+            turn_id,
+            include_reasoning=include_reasoning,
+            permissions=exchange.principal.permissions,
+        )
         if found is not None:
             exchange.turn_id = turn_id
         if found is None:
@@ -215,6 +232,26 @@ def _identify(exchange: Exchange) -> None:
         exchange.has_request_id = True
     else:
         exchange.request_id = ids.record_id("req", random.getrandbits(128))
+
+
+def _asks_for_reasoning(query: bytes) -> bool:
+    """What the query of a reading says. Raises InvalidValue and UnknownParameter."""
+    wanted = False
+    for name, value in parse_qsl(query.decode("ascii", "replace"), keep_blank_values=True):
+        if name != "include_reasoning":
+            raise UnknownParameter(
+                "a turn is read with `include_reasoning` or nothing",
+                param="query",
+                hint="Leave other query parameters out.",
+            )
+        if value not in ("true", "false"):
+            raise InvalidValue(
+                "`include_reasoning` is `true` or `false`",
+                param=name,
+                hint="Write `?include_reasoning=true`, or leave it out.",
+            )
+        wanted = value == "true"
+    return wanted
 
 
 async def _refuse(exchange: Exchange, failure: Failure) -> None:

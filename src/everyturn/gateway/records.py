@@ -188,12 +188,19 @@ class Recording:
             redaction_rules_version=self.cleaner.version,
         )
 
-    def read_turn(self, turn_id: str) -> dict[str, Any] | None:
-        """Everything recorded of one turn; None if there is nothing. Blocks: use a thread."""
+    def read_turn(
+        self, turn_id: str, *, include_reasoning: bool, permissions: frozenset[str]
+    ) -> dict[str, Any] | None:
+        """Everything recorded of one turn; None if there is nothing. Blocks: use a thread.
+
+        Raises NotPermitted for reasoning without its permission.
+        """
         if self._writer is None or not ids.is_turn_id(turn_id):
             return None
         with Reader(self.settings.data) as reader:
-            found = reader.turn(turn_id)
+            found = reader.turn(
+                turn_id, include_reasoning=include_reasoning, permissions=permissions
+            )
         return None if found is None else {"turn_id": turn_id, **document(found)}
 
     async def close(self) -> None:

@@ -9,7 +9,7 @@ those it remembers. All else (a key seen before, a time that changed) is for `ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -21,10 +21,12 @@ from everyturn.audit.records import (
     ContentRef,
     Group,
     ModelCall,
+    ReasoningText,
     Record,
     TurnAudit,
     is_open,
 )
+from everyturn.store import kept
 from everyturn.store.base import RecordRefused
 from everyturn.store.rows import CODECS, NOWHERE_ELSE, REVISED, Elsewhere
 from everyturn.store.sharing import call_elsewhere, part_address, split_content, turn_elsewhere
@@ -82,6 +84,7 @@ class Batch:
         self._turn_id_rows: list[Any] = []
         self._content_rows: list[Any] = []
         self._node_rows: list[Any] = []
+        self._reasoning_rows: list[list[Any]] = []
         self._inserts: dict[type[Record], list[list[Any]]] = {t: [] for t in CODECS}
         self._replaces: dict[type[Record], list[list[Any]]] = {t: [] for t in CODECS}
 
@@ -194,6 +197,8 @@ class Batch:
         # After the calls, whose answers hold the text of the turn.
         for step in turns:
             self._stage_turn(step, group)
+        if group.reasoning:
+            self.stage_reasoning(group.reasoning)
         return True
 
     def _quick_steps(self, group: Group) -> list[_Step] | None:
@@ -265,6 +270,10 @@ class Batch:
         self.new_nodes[node] = None
         self._node_rows += (node, parent, content_key)
 
+    def stage_reasoning(self, texts: Sequence[ReasoningText]) -> None:
+        """Stage reasoning texts, each for the turn that brought it."""
+        self._reasoning_rows += [kept.values_of(t, self.turn_key(t.turn_id)) for t in texts]
+
     def _stage(self, step: _Step, key: int, turn_key: int | None, elsewhere: Elsewhere) -> None:
         record, before = step.record, step.before
         kind = type(record)
@@ -301,6 +310,9 @@ class Batch:
         self._insert_flat("contents", 5, self._content_rows)
         self._insert_flat("prefix_nodes", 3, self._node_rows)
         self._insert_flat("open_records", 5, self._open_rows)
+        if self._reasoning_rows:
+            kept.insert(self._db, self._reasoning_rows)
+            self._reasoning_rows.clear()
         for kind, codec in CODECS.items():
             self._write_rows(codec.insert_sql, self._inserts[kind])
             self._write_rows(codec.replace_sql, self._replaces[kind])

@@ -51,6 +51,8 @@ def add(db: apsw.Connection, batch: Batch, group: Group) -> None:
         _check_lists(db, record)
     for record in group.records:
         _add_record(db, batch, record)
+    batch.stage_reasoning(group.reasoning)
+    batch.write()
 
 
 def _add_node(

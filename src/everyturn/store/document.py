@@ -22,7 +22,7 @@ def document(found: Any) -> Any:
 
 
 def _member(name: str, value: Any) -> Any:
-    if name in ("timestamp", "created_at") and isinstance(value, int):
+    if name in ("timestamp", "created_at", "expires_at") and isinstance(value, int):
         return rfc3339(value)
     if name.endswith("_json") and isinstance(value, str):
         try:

@@ -20,7 +20,7 @@ def erase(db: apsw.Connection, turn_keys: Sequence[int]) -> None:
     db.executemany("INSERT OR IGNORE INTO erased VALUES (?)", [(key,) for key in turn_keys])
     for log in schema.LOGS:
         db.execute(f"DELETE FROM {log.rows} WHERE turn_key IN (SELECT turn_key FROM erased)")
-    for table in ("turn_ids", "turn_ids_lookup", "open_records"):
+    for table in ("turn_ids", "turn_ids_lookup", "open_records", "reasoning_texts_rows"):
         db.execute(f"DELETE FROM {table} WHERE turn_key IN (SELECT turn_key FROM erased)")
     _sweep(db)
 

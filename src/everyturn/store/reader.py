@@ -8,7 +8,7 @@ Lists are rebuilt; what was escaped in text columns is as it was.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -19,6 +19,7 @@ import msgspec
 
 from everyturn.audit import schema
 from everyturn.audit.records import ModelCall, Record, TurnAudit
+from everyturn.store import kept
 from everyturn.store.careful import with_texts
 from everyturn.store.lookup import indexed_to_sql, turn_hash
 from everyturn.store.opening import Moment, fetch, open_read_only
@@ -102,12 +103,20 @@ class Reader:
         found.sort(key=itemgetter("timestamp"), reverse=True)
         return found[:limit]
 
-    def turn(self, turn_id: str) -> dict[str, Any] | None:
+    def turn(
+        self,
+        turn_id: str,
+        *,
+        include_reasoning: bool = False,
+        permissions: Collection[str] = (),
+    ) -> dict[str, Any] | None:
         """All that is known of one turn; None if nothing is.
 
         turn_id: whole, or its beginning, at least 6 characters of it. Members: `turn` (None when
         only other records name it), and the rows of each other log, in the order of their times.
-        Raises AmbiguousTurnId when the beginning fits several turns.
+        include_reasoning: adds `reasoning_texts`, what is kept of the reasoning whose marks stand
+        in the calls; only for who holds the permission `reasoning`.
+        Raises AmbiguousTurnId when the beginning fits several turns, NotPermitted.
         """
         with self._moment():
             key = self._turn_key(turn_id)
@@ -115,10 +124,13 @@ class Reader:
                 return None
             turns = self._rows(TurnAudit, " WHERE r.turn_key = ?", [key])
             turns += self._open_rows(TurnAudit, key)
-            return {
+            found: dict[str, Any] = {
                 "turn": turns[0] if turns else None,
                 **{log.name: self._of_turn(log.type, key) for log in _OF_A_TURN},
             }
+            if include_reasoning:
+                found["reasoning_texts"] = kept.read(self._db, found["model_calls"], permissions)
+            return found
 
     def _of_turn(self, kind: type[Record], key: int) -> list[dict[str, Any]]:
         rows = f" WHERE {schema.turn_range_sql('?1')} AND r.turn_key = ?1"

@@ -27,6 +27,7 @@ from everyturn.store.base import RecordRefused, StoreFailure, StoreRefused
 from everyturn.store.batch import SET_NUMBER_SQL, Batch
 from everyturn.store.folder import FolderLock, prepare
 from everyturn.store.keeper import LOG_PAGES_MAX, Keeper
+from everyturn.store.kept import Expiry
 from everyturn.store.rows import CODECS
 from everyturn.store.state import Memory
 
@@ -78,6 +79,7 @@ class SqliteStore:
             undo.callback(self._db.close)
             migrate(self._db, self.folder)
             self._memory = Memory(self._db)
+            self._expiry = Expiry(self._db)
             self._keeper = Keeper(self.path, syncs=durability == "process")
             self._db.set_wal_hook(self._note_commit)
             undo.pop_all()
@@ -152,17 +154,18 @@ class SqliteStore:
             raise StoreFailure(f"The store cannot be written: {_kind(failure)}.") from failure
 
     def tend(self) -> bool:
-        """Finish a checkpoint and merge a slice of keys into an index; whether more is due.
+        """Finish a checkpoint, merge a slice of keys into an index, delete a slice of what expired;
+        whether more is due.
 
         Raises StoreFailure.
         """
         try:
             if self._keeper.finish_due or self._keeper.pages > LOG_PAGES_MAX:
                 self._finish_checkpoint()
-            more = self._memory.turns.merge_slice()
+            more = self._memory.turns.merge_slice() or self._expiry.run()
             return self._memory.contents.merge_slice() or more
         except apsw.Error as failure:
-            raise StoreFailure(f"An index cannot be written: {_kind(failure)}.") from failure
+            raise StoreFailure(f"Upkeep cannot be written: {_kind(failure)}.") from failure
 
     def _finish_checkpoint(self) -> None:
         self._keeper.finish_due = False

@@ -27,6 +27,8 @@ BATCH_GROUPS_MAX: Final = 256
 BATCH_BYTES_MAX: Final = 8 << 20
 PROBE_SECONDS: Final = 0.5
 """Between two tries while the store cannot be written."""
+UPKEEP_SECONDS: Final = 60.0
+"""Between two turns at the store's upkeep while nothing comes."""
 _ROW_BYTES: Final = 1_024
 """What a row counts for beside its payloads."""
 
@@ -212,7 +214,7 @@ class GroupWriter:
             if has_upkeep:
                 first = self._queue.get_nowait()
             else:
-                first = self._queue.get(timeout=None if self.healthy else PROBE_SECONDS)
+                first = self._queue.get(timeout=UPKEEP_SECONDS if self.healthy else PROBE_SECONDS)
             while True:
                 if first is None:
                     return batch, True
@@ -310,6 +312,8 @@ def group_bytes(group: Group) -> int:
     size = _ROW_BYTES * len(group.records)
     for content in group.contents:
         size += len(content.text)
+    for kept in group.reasoning:
+        size += _ROW_BYTES + len(kept.text)
     for record in group.records:
         if isinstance(record, ModelCall):
             size += len(record.response_json or "") + len(record.parameters_json or "")

@@ -167,6 +167,8 @@ class Target:
     """The operator marked the model as reasoning: the preset's `adds` apply to each request."""
     stream: StreamMode = "as_asked"
     show_reasoning: bool = True
+    keep_reasoning_days: int = 0
+    """Days for which the record keeps reasoning texts, apart; 0: they are counted, not kept."""
     forward_headers: tuple[str, ...] = ()
     """Client headers that go upstream, in lower case."""
 
