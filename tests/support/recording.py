@@ -11,6 +11,7 @@ from everyturn.audit.facts import CallClosing, CallOpening, TurnOpening
 from everyturn.audit.recorder import TurnRecorder
 from everyturn.audit.records import ContentRef, Group, ModelCall, TurnAudit
 from everyturn.audit.redact import Redactor
+from everyturn.audit.turn_state import TurnState
 from everyturn.wire.limits import Limits
 from everyturn.wire.preset import Preset, Target
 from everyturn.wire.reply import Reply
@@ -62,7 +63,7 @@ def reply_of(body: dict[str, Any], *, target: Target | None = None) -> Reply:
 class Turn:
     """A turn under record, its groups, and its rows as a store would give them back."""
 
-    def __init__(self, *, target: Target | None = None) -> None:
+    def __init__(self, *, target: Target | None = None, state: TurnState | None = None) -> None:
         self.target = target or a_target(PRESET)
         self.cleaner = a_cleaner()
         self.index = ContentIndex(b"x" * 32, self.cleaner.version)
@@ -70,6 +71,7 @@ class Turn:
             TurnOpening(turn_id=TURN_ID, timestamp=1_000, trace_id="t" * 32, span_id="s" * 16),
             cleaner=self.cleaner,
             contents=self.index,
+            state=state,
         )
         self.groups: list[Group] = []
         self._texts: dict[bytes, str] = {}

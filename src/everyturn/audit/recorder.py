@@ -41,6 +41,7 @@ from everyturn.audit.records import (
     TurnAudit,
 )
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted
+from everyturn.audit.turn_state import TurnState, filled
 from everyturn.audit.usage import COUNT_MAX, NOT_REPORTED, Tokens, tokens_of
 from everyturn.errors import Failure, ProtocolDrift
 from everyturn.wire import reader
@@ -71,24 +72,6 @@ class _Said(NamedTuple):
     finish: str | None = None
     request_id: str | None = None
     counts: Counts = NONE_FOUND
-
-
-class TurnState:
-    """A turn over all its calls: its newest row, and the sums of what they did.
-
-    Several recorders may share one, where an application makes several calls in a turn; each
-    closing is the next revision of the row.
-    """
-
-    __slots__ = ("calls", "cost", "row", "tool_calls")
-
-    def __init__(self, row: TurnAudit | None = None) -> None:
-        """row: as it stands in the store, for a turn that is joined; None for a new one."""
-        self.row = row
-        self.calls = 0 if row is None else row.model_call_count or 0
-        self.tool_calls = 0 if row is None else row.tool_call_count or 0
-        self.cost = 0.0 if row is None or not self.calls else row.cost_estimate
-        """US dollars; None once a call's cost was owed and not known."""
 
 
 class TurnRecorder:
@@ -290,6 +273,8 @@ class TurnRecorder:
         if body is not None:
             self._read_user_text(body.get("messages"), is_clean=False)
         opened = state.row if state.row is not None else self._open_turn()
+        if state.words:
+            opened = filled(opened, self._open_turn())
         # A joined turn began before this recorder did.
         before_ms = max(0, self._opening.timestamp - opened.timestamp) / 1000
         counts = self._turn_counts
@@ -298,7 +283,7 @@ class TurnRecorder:
             is_clean = call is not None and call.redactions_json == REDACTIONS_NONE
             text, found = self._text(text, is_clean=is_clean)
             counts = merged(counts, found)
-        state.row = _replace(
+        row = _replace(
             opened,
             user_text=self._user_text if self._user_text is not None else opened.user_text,
             assistant_text=text,
@@ -312,6 +297,7 @@ class TurnRecorder:
             redactions_json=_counts_json(counts),
             revision=1 if state.row is None else opened.revision + 1,
         )
+        state.row = state.settle(row)
         return state.row
 
     def _closed_call(self, closing: CallClosing) -> ModelCall:

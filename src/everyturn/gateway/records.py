@@ -6,24 +6,23 @@ that no turn came of leave one access row. With recording off, both do nothing.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import secrets
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 from everyturn import ids
 from everyturn.audit.cleaning import Cleaner
 from everyturn.audit.content import ContentIndex
 from everyturn.audit.facts import CallClosing, CallOpening, Cost, TurnOpening
-from everyturn.audit.recorder import TurnRecorder, TurnState
-from everyturn.audit.records import AccessEvent, Group, StreamState, TurnAudit
+from everyturn.audit.recorder import TurnRecorder
+from everyturn.audit.records import AccessEvent, Group, StreamState
 from everyturn.audit.redact import Redactor
 from everyturn.audit.rules import Rule
+from everyturn.audit.turn_state import TurnState
 from everyturn.audit.usage import Tokens
 from everyturn.errors import AuditUnavailable, Failure, NotPermitted
 from everyturn.gateway.call import CallResult
@@ -31,6 +30,7 @@ from everyturn.gateway.http import Exchange, failure_body, failure_frame
 from everyturn.gateway.keys import redaction_key
 from everyturn.gateway.log import Log
 from everyturn.gateway.models import Model
+from everyturn.gateway.turn_states import TurnStates
 from everyturn.presets.price import price_of
 from everyturn.store.document import document
 from everyturn.store.reader import Reader
@@ -39,9 +39,6 @@ from everyturn.store.writer import GroupWriter
 from everyturn.wire.dialects.openai_chat import Encoded
 from everyturn.wire.preset import Target
 from everyturn.wire.request import ChatRequest
-
-STATES_MAX: Final = 4096
-"""Joined turns whose state is kept in memory; others are read from the store when joined again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +72,8 @@ class Recording:
         """Turns served without a record, by the operator's choice of `on_failure`."""
         self.access_events_lost = 0
         """Access rows of requests without a turn that could not be written."""
-        self._states: OrderedDict[str, TurnState] = OrderedDict()
+        self.states = TurnStates(settings.data)
+        """The turns under way, and the latest that applications spoke of."""
         self._writer: GroupWriter | None = None
         if not settings.is_on:
             return
@@ -114,34 +112,17 @@ class Recording:
         """The record of the turn that this exchange opens or joins."""
         if self._writer is None:
             return TurnRecord(self, exchange, None)
+        name = exchange.principal.name
         if not exchange.is_joining:
-            return TurnRecord(self, exchange, TurnState())
-        state = await self._joined(exchange.turn_id)
-        if state.row is not None and state.row.principal != exchange.principal.name:
+            return TurnRecord(self, exchange, self.states.new(exchange.turn_id, principal=name))
+        state = await self.states.joined(exchange.turn_id)
+        if not state.claim(name):
             raise NotPermitted(
                 "this turn was opened with another key",
                 param="x-everyturn-turn-id",
                 hint="Only the key that opened a turn may join it.",
             )
         return TurnRecord(self, exchange, state)
-
-    async def _joined(self, turn_id: str) -> TurnState:
-        """The state of a turn that a client names: shared by all its calls, read once."""
-        state = self._states.get(turn_id)
-        if state is None:
-            row = await asyncio.to_thread(self._stored_turn, turn_id)
-            state = self._states.get(turn_id) or TurnState(row)
-        self._states[turn_id] = state
-        self._states.move_to_end(turn_id)
-        while len(self._states) > STATES_MAX:
-            self._states.popitem(last=False)
-        return state
-
-    def _stored_turn(self, turn_id: str) -> TurnAudit | None:
-        with Reader(self.settings.data) as reader:
-            found = reader.turn(turn_id)
-        row = None if found is None else found["turn"]
-        return None if row is None else TurnAudit(**row)
 
     async def append(self, group: Group) -> None:
         """Return when the group is durable. Raises AuditUnavailable."""

@@ -21,6 +21,7 @@ import msgspec
 
 from everyturn.audit import schema
 from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
+from everyturn.audit.turn_state import interrupted
 from everyturn.errors import GatewayInterrupted
 from everyturn.store import careful, erasure
 from everyturn.store.base import RecordRefused, StoreFailure, StoreRefused
@@ -213,7 +214,12 @@ class SqliteStore:
         now: microseconds. Each gets a further revision; what was not known stays unknown.
         """
         calls = [call for _, call in self._open_records(ModelCall)]
-        turns = {turn.turn_id: turn for _, turn in self._open_records(TurnAudit)}
+        turns = {
+            turn.turn_id: turn
+            for _, turn in self._open_records(TurnAudit)
+            # One that only an application told of had no call here that could be interrupted.
+            if turn.sources_by_field_json is None or self._call_count(turn.turn_id, "ours")
+        }
         for call in calls:
             if call.turn_id not in turns:
                 turns.update((one.turn_id, one) for one in self._turn_rows(call.turn_id))
@@ -222,7 +228,7 @@ class SqliteStore:
             groups.setdefault(call.turn_id, []).append(_interrupted_call(call))
         for turn in turns.values():
             groups.setdefault(turn.turn_id, []).append(
-                _interrupted_turn(turn, self._call_count(turn.turn_id))
+                interrupted(turn, self._call_count(turn.turn_id))
             )
         for records in groups.values():
             self.append([Group(records=tuple(records))])
@@ -236,10 +242,13 @@ class SqliteStore:
         found = self._db.execute(f"{codec.select_sql} WHERE r.turn_key = ?", (key,))
         return [cast(TurnAudit, codec.decode(row)) for row in found]
 
-    def _call_count(self, turn_id: str) -> int:
+    def _call_count(self, turn_id: str, which: Literal["all", "ours"] = "all") -> int:
+        """Calls of a turn that are stored; `ours`: without those that were made elsewhere."""
         self._memory.turns.ask([turn_id])
         key = self._memory.turns.find(turn_id)
         closed = f"SELECT count(*) FROM model_calls_rows r WHERE {schema.turn_range_sql('?1')}"
+        if which == "ours":
+            closed += " AND r.transport IS NOT 'external'"
         still_open = (
             f"SELECT count(*) FROM open_records o WHERE {schema.open_range_sql('?1')}"
             " AND o.log = 'model_calls'"
@@ -349,15 +358,4 @@ def _interrupted_call(call: ModelCall) -> ModelCall:
         stream_state="cut",
         error_code=GatewayInterrupted.code,
         revision=call.revision + 1,
-    )
-
-
-def _interrupted_turn(turn: TurnAudit, call_count: int) -> TurnAudit:
-    return msgspec.structs.replace(
-        turn,
-        outcome="failure",
-        failure_type=GatewayInterrupted.failure_type,
-        error_code=GatewayInterrupted.code,
-        model_call_count=call_count if turn.model_call_count is None else turn.model_call_count,
-        revision=turn.revision + 1,
     )

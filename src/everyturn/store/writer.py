@@ -16,7 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from everyturn.audit.records import Group, ModelCall, TurnAudit
+import msgspec
+
+from everyturn.audit.records import AccessEvent, Group, ModelCall, TurnAudit
 from everyturn.errors import AuditUnavailable
 from everyturn.store.base import RecordRefused, Store, StoreFailure
 
@@ -319,4 +321,6 @@ def group_bytes(group: Group) -> int:
             size += len(record.response_json or "") + len(record.parameters_json or "")
         elif isinstance(record, TurnAudit):
             size += len(record.user_text or "") + len(record.assistant_text or "")
+        elif not isinstance(record, AccessEvent):
+            size += sum(len(v) for v in msgspec.structs.astuple(record) if isinstance(v, str))
     return size

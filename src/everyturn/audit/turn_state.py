@@ -1,0 +1,215 @@
+"""One turn over all that is known of it: the gateway's calls, and what the application says.
+
+Pure. A turn has one row. The gateway makes it from its calls, the application says how its turn was
+in a record of its own, in either order and also while a call is under way. Field by field the
+application's words stand over what the gateway found out; what it does not say stays the gateway's.
+`sources_by_field_json` remembers which is which, so that a later call, a correction or the next
+start of the gateway keeps to it.
+
+A failure type `unknown` says that the application does not know, so one that the gateway knows
+stands. Where the application says `success`, no failure that the gateway saw stands against it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from everyturn.audit.records import REDACTIONS_NONE, TurnAudit
+from everyturn.errors import GatewayInterrupted
+from everyturn.wire import reader
+
+Source = Literal["application", "gateway"]
+
+_replace: Final = msgspec.structs.replace
+_BOOKKEEPING: Final = frozenset(
+    {
+        "turn_id",
+        "revision",
+        "schema_version",
+        "redaction_applied",
+        "redaction_rules_version",
+        "redactions_json",
+        "sources_by_field_json",
+    }
+)
+_NOBODY: Final = object()
+_MARK: Final = re.compile(r"\[redacted:([a-z0-9_]+)(?::[0-9a-f]{8})?\]")
+_DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(TurnAudit)}
+_FIELDS: Final = tuple(name for name in _DEFAULTS if name not in _BOOKKEEPING)
+
+
+class Tally(msgspec.Struct, frozen=True, gc=False):
+    """What the store holds of a turn beside its row."""
+
+    calls: int = 0
+    """Model calls that the gateway made."""
+    cost: float | None = 0.0
+    """What they cost in US dollars; None when one is owed and not known."""
+    external_calls: int = 0
+    """Model calls that were made elsewhere."""
+    external_cost: float | None = 0.0
+    tools: int = 0
+    """Runs of tools that were recorded."""
+    retrievals: int = 0
+
+
+NOTHING: Final = Tally()
+
+
+class TurnState:
+    """A turn as it stands: its newest row, the sums of its calls, the application's words.
+
+    Several recorders may share one, where an application makes several calls in a turn, and so may
+    whoever takes the application's records; each change is the next revision of the row.
+    """
+
+    __slots__ = ("__weakref__", "_owner", "calls", "cost", "row", "tally", "tool_calls", "words")
+
+    def __init__(self, row: TurnAudit | None = None, tally: Tally = NOTHING) -> None:
+        """row, tally: as they stand in the store, for a turn that is joined; none for a new one."""
+        self.row = row
+        self.tally = tally
+        self._owner: object = _NOBODY if row is None else row.principal
+        self.calls = tally.calls
+        self.cost = tally.cost
+        """US dollars; None once a call's cost was owed and not known."""
+        self.words: dict[str, Any] = {}
+        """Field → what the application said, as it may rest; never None."""
+        self.tool_calls = 0
+        """Tool calls that models asked for."""
+        if row is not None:
+            self.words = words_of(row)
+            if "tool_call_count" not in self.words:
+                self.tool_calls = row.tool_call_count or 0
+
+    def claim(self, principal: str | None) -> bool:
+        """Whether the turn is this principal's. Whoever opens a turn is the first to claim it."""
+        if self._owner is _NOBODY:
+            self._owner = principal
+        return self._owner == principal
+
+    def count(self, tally: Tally) -> None:
+        """Take up what the store holds by now. Rows never become fewer."""
+        before = self.tally
+        if tally == before:
+            return
+        if tally.external_calls < before.external_calls:
+            tally = _replace(
+                tally, external_calls=before.external_calls, external_cost=before.external_cost
+            )
+        self.tally = _replace(
+            tally,
+            tools=max(tally.tools, before.tools),
+            retrievals=max(tally.retrievals, before.retrievals),
+        )
+
+    def say(self, words: Mapping[str, Any], opened: TurnAudit) -> TurnAudit:
+        """Take up an application's words, and give the row as it stands then.
+
+        opened: the row of a turn that nobody knew. The same words again give the same row.
+        """
+        self.words.update(words)
+        return self._next(self.row if self.row is not None else opened)
+
+    def recount(self) -> TurnAudit | None:
+        """The row with its counts as they stand now; None while there is none."""
+        return None if self.row is None else self._next(self.row)
+
+    def settle(self, row: TurnAudit) -> TurnAudit:
+        """A row that the gateway made, with what others know better. The revision stays."""
+        if not self.words and self.tally is NOTHING:
+            return row
+        row = self._counted(row)
+        return with_words(row, self.words) if self.words else row
+
+    def _next(self, row: TurnAudit) -> TurnAudit:
+        settled = self.settle(row)
+        if self.row is None:
+            self.row = settled
+        elif settled != self.row:
+            self.row = _replace(settled, revision=self.row.revision + 1)
+        return self.row
+
+    def _counted(self, row: TurnAudit) -> TurnAudit:
+        tally = self.tally
+        changes: dict[str, Any] = {}
+        calls = self.calls + tally.external_calls
+        if calls:
+            changes["model_call_count"] = calls
+            is_known = self.cost is not None and tally.external_cost is not None
+            changes["cost_estimate"] = (self.cost or 0.0) + (tally.external_cost or 0.0)
+            if not is_known:
+                changes["cost_estimate"] = None
+        tools = max(self.tool_calls, tally.tools)
+        if tools:
+            changes["tool_call_count"] = tools
+        if tally.retrievals:
+            changes["retrieval_count"] = tally.retrievals
+        return _replace(row, **changes) if changes else row
+
+
+def with_words(row: TurnAudit, words: Mapping[str, Any]) -> TurnAudit:
+    """The row with the application's words over it, and the source of each field."""
+    said = dict(words)
+    if said.get("failure_type") == "unknown" and row.failure_type != "none":
+        del said["failure_type"]
+    if said.get("outcome") == "success":
+        said.setdefault("failure_type", "none")
+        said.setdefault("error_code", None)
+    row = _replace(row, **said)
+    sources: dict[str, Source] = {}
+    for name in _FIELDS:
+        if name in words and name in said:
+            sources[name] = "application"
+        elif getattr(row, name) != _DEFAULTS[name]:
+            sources[name] = "gateway"
+    return _replace(
+        row, sources_by_field_json=reader.write_text(sources), redactions_json=_marks_in(row)
+    )
+
+
+def words_of(row: TurnAudit) -> dict[str, Any]:
+    """What the application said of a stored turn."""
+    if row.sources_by_field_json is None:
+        return {}
+    sources = msgspec.json.decode(row.sources_by_field_json, type=dict[str, str])
+    return {name: getattr(row, name) for name, source in sources.items() if source == "application"}
+
+
+def filled(row: TurnAudit, opening: TurnAudit) -> TurnAudit:
+    """A row that the application made, with what the gateway's own request adds to it."""
+    added = {
+        name: value
+        for name in _FIELDS
+        if getattr(row, name) is None and (value := getattr(opening, name)) is not None
+    }
+    return _replace(row, **added) if added else row
+
+
+def interrupted(row: TurnAudit, call_count: int) -> TurnAudit:
+    """The next revision of a turn whose gateway died in the middle of a call.
+
+    call_count: model calls that are stored, for a turn that had no count yet.
+    """
+    ended = _replace(
+        row,
+        outcome="failure",
+        failure_type=GatewayInterrupted.failure_type,
+        error_code=GatewayInterrupted.code,
+        model_call_count=call_count if row.model_call_count is None else row.model_call_count,
+        revision=row.revision + 1,
+    )
+    words = words_of(row)
+    return with_words(ended, words) if words else ended
+
+
+def _marks_in(row: TurnAudit) -> str:
+    """`redactions_json` of a row whose texts have two sources: the marks that stand in them."""
+    texts = (value for name in _FIELDS if isinstance(value := getattr(row, name), str))
+    found = Counter(mark[1] for text in texts for mark in _MARK.finditer(text))
+    return reader.write_text(dict(found)) if found else REDACTIONS_NONE

@@ -1,0 +1,91 @@
+"""The turns that a gateway knows at this moment, each once: all who add to one see the same state.
+
+A turn under way is known as long as anybody works on it. Of those that were joined or told of by an
+application, the latest are kept a while longer; what was let go is read from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Final
+from weakref import WeakValueDictionary
+
+from everyturn.audit.turn_state import TurnState
+from everyturn.store.standing import UNKNOWN, Standing, standing_of
+
+KEPT_MAX: Final = 4096
+"""Turns that are kept when nobody works on them; others are read again when they are needed."""
+KEPT_CHARS_MAX: Final = 16 << 20
+"""Characters of their texts, all together."""
+
+
+class TurnStates:
+    """Finds the state of a turn. For the gateway's event loop alone."""
+
+    def __init__(self, folder: Path) -> None:
+        """folder: of the store."""
+        self._folder = folder
+        self._known: WeakValueDictionary[str, TurnState] = WeakValueDictionary()
+        self._kept: OrderedDict[str, tuple[TurnState, int]] = OrderedDict()
+        self._kept_chars = 0
+
+    def new(self, turn_id: str, *, principal: str | None) -> TurnState:
+        """The state of a turn whose id was made here just now, by a request of that principal."""
+        state = self._known[turn_id] = TurnState()
+        state.claim(principal)
+        return state
+
+    async def joined(self, turn_id: str) -> TurnState:
+        """The state of a turn that a client names. Raises what the store's reader raises."""
+        state = self._known.get(turn_id)
+        if state is None:
+            found = await self._read([turn_id])
+            state = self._take(turn_id, found.get(turn_id, UNKNOWN))
+        self._keep(turn_id, state)
+        return state
+
+    async def counted(self, turn_ids: Collection[str]) -> dict[str, TurnState]:
+        """The states of turns that records were just added to, with what the store holds now.
+
+        Raises what the store's reader raises.
+        """
+        found = await self._read(turn_ids) if turn_ids else {}
+        states: dict[str, TurnState] = {}
+        for turn_id in turn_ids:
+            standing = found.get(turn_id, UNKNOWN)
+            state = states[turn_id] = self._take(turn_id, standing)
+            state.count(standing.tally)
+            self._keep(turn_id, state)
+        return states
+
+    async def _read(self, turn_ids: Iterable[str]) -> dict[str, Standing]:
+        return await asyncio.to_thread(standing_of, self._folder, list(turn_ids))
+
+    def _take(self, turn_id: str, standing: Standing) -> TurnState:
+        """The state of a turn: the one that is known by now, else one of what was read."""
+        state = self._known.get(turn_id)
+        if state is None:
+            state = self._known[turn_id] = TurnState(standing.row, standing.tally)
+        return state
+
+    def _keep(self, turn_id: str, state: TurnState) -> None:
+        _, before = self._kept.pop(turn_id, (None, 0))
+        chars = _chars(state)
+        self._kept[turn_id] = state, chars
+        self._kept_chars += chars - before
+        while len(self._kept) > KEPT_MAX or (
+            self._kept_chars > KEPT_CHARS_MAX and len(self._kept) > 1
+        ):
+            _, (_, oldest) = self._kept.popitem(last=False)
+            self._kept_chars -= oldest
+
+
+def _chars(state: TurnState) -> int:
+    row = state.row
+    if row is None:
+        return 0
+    texts = (row.user_text, row.assistant_text, row.attributes_json)
+    return sum(len(text) for text in texts if text is not None)

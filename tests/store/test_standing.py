@@ -1,0 +1,82 @@
+"""How turns stand: for whoever adds to them, and for the next start of a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from everyturn.audit.records import Group, TurnAudit
+from everyturn.audit.turn_state import NOTHING, Tally
+from everyturn.store.sqlite import SqliteStore
+from everyturn.store.standing import Standing, standing_of
+from tests.support.store_records import (
+    START,
+    a_call,
+    a_retrieval,
+    a_tool_call,
+    a_turn,
+    a_turn_id,
+    closed_call,
+    closed_turn,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """An empty store."""
+    store = SqliteStore(tmp_path / "data")
+    yield store
+    store.close()
+
+
+def test_turns_stand_with_their_sums(store: SqliteStore) -> None:
+    """Row and sums of each turn asked for, open ones too; a turn that nobody recorded is absent."""
+    turn, is_open, named = a_turn(user_text="q" * 300), a_turn(), a_turn()
+    calls = [
+        closed_call(a_call(turn), cost_estimate=0.25),
+        closed_call(a_call(turn), error_code="upstream_error"),
+        closed_call(a_call(turn, transport="external", revision=0), cost_estimate=0.5),
+        closed_call(a_call(turn, transport="external", revision=0)),
+    ]
+    more = (a_tool_call(turn), a_tool_call(turn), a_retrieval(turn))
+    store.append([Group((turn, is_open)), Group((*calls, *more, a_tool_call(named)))])
+    store.append([Group((closed_turn(turn),))])
+
+    found = standing_of(
+        store.folder, [turn.turn_id, is_open.turn_id, named.turn_id, a_turn_id(), "no id"]
+    )
+
+    assert found == {
+        turn.turn_id: Standing(closed_turn(turn), Tally(2, 0.25, 2, None, 2, 1)),
+        is_open.turn_id: Standing(is_open, NOTHING),
+        named.turn_id: Standing(None, Tally(tools=1)),
+    }
+
+
+def test_a_call_that_owes_a_cost_makes_the_sum_unknown(store: SqliteStore) -> None:
+    """A failed call that reported usage owes; one that failed before that does not."""
+    first, second = a_turn(), a_turn()
+    owing = closed_call(a_call(first), error_code="upstream_error", usage_json='{"a":1}')
+    owed = closed_call(a_call(second), error_code="upstream_error")
+    store.append([Group((first, second)), Group((owing, owed))])
+
+    found = standing_of(store.folder, [first.turn_id, second.turn_id])
+
+    assert [found[turn.turn_id].tally.cost for turn in (first, second)] == [None, 0.0]
+
+
+def test_what_an_application_left_open_is_not_interrupted(store: SqliteStore) -> None:
+    """At a crash only a turn with a call of the gateway's own ends as interrupted."""
+    said = '{"user_text":"application"}'
+    alone, elsewhere, ours = (a_turn(sources_by_field_json=said) for _ in range(3))
+    store.append([Group((alone, elsewhere, ours))])
+    store.append([Group((closed_call(a_call(elsewhere, transport="external", revision=0)),))])
+    store.append([Group((closed_call(a_call(ours), revision=1),))])
+
+    count = store.close_interrupted(now=START)
+
+    assert count == 1
+    ended = {turn.turn_id: turn.outcome for turn in store.scan(TurnAudit)}
+    assert ended == {alone.turn_id: None, elsewhere.turn_id: None, ours.turn_id: "failure"}
