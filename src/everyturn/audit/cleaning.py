@@ -23,12 +23,17 @@ _REASONING: Final = 0
 _MEDIA: Final = 1
 _FAILED_JSON: Final = f'"{FAILED}"'
 _URLS_MAX: Final = 1024
+_PARAMETERS_MAX: Final = 1024
+_PARAMETERS_BYTES_MAX: Final = 2048
+"""Parameters that are remembered to be clean: how many, and how long each may be."""
+_SEPARATOR: Final = b"\n\n"
+"""Between two texts that one scan looks at. A find that reaches over it costs a second look."""
 _QUERY_SECRETS: Final = frozenset({"key", "sig", "signature", "code"})
 """Names of query parameters that are secrets beside those that any member's name can be."""
 
 
 class Cleaner:
-    """Makes text and JSON fit to be stored. Holds no state between calls but addresses.
+    """Makes text and JSON fit to be stored. Remembers addresses and clean parameters.
 
     key: secret of this installation that makes the hashes of media, up to 64 bytes.
     """
@@ -37,6 +42,7 @@ class Cleaner:
         self._redactor = redactor
         self._key = key
         self._urls: dict[str, str] = {}
+        self._clean_parameters: dict[bytes, str] = {}
         self._scanner = Scanner(
             [reasoning.HINT, media.HINT, *redactor.hints], apart=redactor.hints_apart
         )
@@ -60,12 +66,41 @@ class Cleaner:
         return self._json(raw, is_answer=False, has_controls=False, keep=keep)
 
     def parameters(self, tree: dict[str, Any]) -> Redacted[str]:
-        """A request's parameters, as JSON text that may rest."""
-        return self._tree(tree, is_answer=False, has_controls=True)
+        """A request's parameters, as JSON text that may rest.
+
+        Clean ones are remembered: an application sends the same ones with every request.
+        """
+        try:
+            raw = reader.write(tree)
+        except Exception:  # noqa: BLE001 - what cannot be written cannot be scanned
+            return Redacted(_FAILED_JSON, {"scan_failed": 1})
+        known = self._clean_parameters.get(raw)
+        if known is not None:
+            return Redacted(known, NONE_FOUND)
+        cleaned = self._json(raw, is_answer=False, has_controls=True)
+        if not cleaned.counts and len(raw) <= _PARAMETERS_BYTES_MAX:
+            if len(self._clean_parameters) >= _PARAMETERS_MAX:
+                self._clean_parameters.clear()
+            self._clean_parameters[raw] = cleaned.value
+        return cleaned
 
     def said(self, tree: Any, keep: Keep | None = None) -> Redacted[str]:
         """A tree that a provider said, as JSON text that may rest. keep: as in `sent`."""
-        return self._tree(tree, is_answer=True, has_controls=False, keep=keep)
+        return self.said_beside(tree, None, keep)[0]
+
+    def said_beside(
+        self, tree: Any, text: str | None, keep: Keep | None = None
+    ) -> tuple[Redacted[str], Redacted[str] | None]:
+        """A tree that a provider said, and a text that came with it: mostly one scan for both."""
+        try:
+            raw = reader.write(tree)
+            if text is not None and not self._scanner.scan(raw + _SEPARATOR + encode(text)):
+                return Redacted(raw.decode(), NONE_FOUND), Redacted(text, NONE_FOUND)
+        except Exception:  # noqa: BLE001 - what cannot be written or scanned must not rest
+            failed = Redacted(_FAILED_JSON, {"scan_failed": 1})
+            return failed, None if text is None else self.text(text)
+        cleaned = self._json(raw, is_answer=True, has_controls=False, keep=keep)
+        return cleaned, None if text is None else self.text(text)
 
     def url(self, url: str) -> str:
         """An address without userinfo, and without query values that are secrets.
@@ -106,17 +141,8 @@ class Cleaner:
             return Redacted(FAILED, {"scan_failed": 1})
         return self._redactor.redact_text(text)
 
-    def _tree(
-        self, tree: Any, *, is_answer: bool, has_controls: bool, keep: Keep | None = None
-    ) -> Redacted[str]:
-        try:
-            raw = reader.write(tree)
-        except Exception:  # noqa: BLE001 - what cannot be written cannot be scanned
-            return Redacted(_FAILED_JSON, {"scan_failed": 1})
-        return self._json(raw, is_answer=is_answer, has_controls=has_controls, keep=keep)
-
     def _json(
-        self, raw: bytes, *, is_answer: bool, has_controls: bool, keep: Keep | None
+        self, raw: bytes, *, is_answer: bool, has_controls: bool, keep: Keep | None = None
     ) -> Redacted[str]:
         try:
             hits = self._scanner.scan(raw)

@@ -351,13 +351,16 @@ class TurnRecorder:
         """What the provider said, as it may rest."""
         reply, request_id = closing.reply, closing.provider_request_id
         found: Counts = NONE_FOUND
-        if request_id is not None:
-            request_id, found = self._cleaner.text(request_id)
         if reply is None or not (reply.choices or reply.envelope or reply.bag):
+            if request_id is not None:
+                request_id, found = self._cleaner.text(request_id)
             return _Said(request_id=request_id, counts=found)
         self._state.tool_calls += tool_calls_in(reply)
         keep = None if self._shelf is None else self._shelf.keep
-        response, in_response = self._cleaner.said(answer_tree(reply, keep), keep)
+        said, named = self._cleaner.said_beside(answer_tree(reply, keep), request_id, keep)
+        response, in_response = said
+        if named is not None:
+            request_id, found = named
         served, finish, usage = _text(reply.envelope.get("model")), finish_of(reply), None
         tokens = NOT_REPORTED
         if not isinstance(reply.usage, Missing) and reply.usage is not None:

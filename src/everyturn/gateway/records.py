@@ -90,6 +90,7 @@ class Recording:
         self._writer = GroupWriter(
             store,
             on_committed=self.contents.confirm,
+            may_use_loop=settings.durability == "process",
             queue_bytes_max=settings.queue_bytes_max,
         )
 

@@ -17,7 +17,7 @@ R = TypeVar("R", bound=Record)
 
 
 class Store(Protocol):
-    """Keeps records. Not safe for two threads at once: the writer's thread owns it."""
+    """Keeps records. Not safe for two threads at once: the writer sees to that."""
 
     def append(self, groups: Sequence[Group]) -> None:
         """Commit all of these groups, or nothing of them.
@@ -27,6 +27,9 @@ class Store(Protocol):
         RecordRefused when a group is at fault (the caller then tries them one by one) and
         StoreFailure when the store is.
         """
+
+    def try_append(self, groups: Sequence[Group]) -> bool:
+        """As `append`, but where it would wait for someone else's lock: False, nothing is done."""
 
     def scan(self, record: type[R]) -> Iterator[R]:
         """The highest revision of each record of one log, in the order their turns first came.

@@ -73,6 +73,7 @@ class SqliteStore:
         self.folder = Path(folder)
         self.path = prepare(self.folder)
         self._is_closed = False
+        self._lock_wait_ms = lock_wait_ms
         with ExitStack() as undo:
             self._lock = FolderLock(self.folder)
             undo.callback(self._lock.release)
@@ -101,6 +102,19 @@ class SqliteStore:
                 self._append(groups, is_careful=True)
             except _CONTENT_FAULTS as fault:
                 raise RecordRefused(f"A record cannot be stored: {_kind(fault)}.") from fault
+
+    def try_append(self, groups: Sequence[Group]) -> bool:
+        """As `append`, but without waiting for a lock (see `base.Store`)."""
+        self._db.set_busy_timeout(0)
+        try:
+            self.append(groups)
+        except StoreFailure as failure:
+            if isinstance(failure.__cause__, apsw.BusyError):
+                return False
+            raise
+        finally:
+            self._db.set_busy_timeout(self._lock_wait_ms)
+        return True
 
     def _append(self, groups: Sequence[Group], *, is_careful: bool) -> None:
         batch = Batch(self._db, self._memory)

@@ -1,9 +1,11 @@
-"""Group commit: many tasks append, one thread writes, and each task hears when its group is kept.
+"""Group commit: many tasks append, one transaction writes, and each hears when its group is kept.
 
-The thread takes what is queued, commits it in one transaction and reports once for the whole batch;
-under load batches grow by themselves, at rest a group is a batch of one. Nothing is ever dropped:
-a full queue makes tasks wait and then refuses them, and what cannot be committed is reported to
-the task that brought it.
+What the tasks of one round of the loop brought is committed together; under load batches grow by
+themselves, at rest a group is a batch of one. A thread commits, or, where a commit syncs nothing,
+the loop itself: a small batch costs less than waking a thread and sharing the interpreter lock with
+it. The thread takes over what is large, what would wait for a lock, and everything for a while
+after a commit was slow. Nothing is ever dropped: a full queue makes tasks wait and then refuses
+them, and what cannot be committed is reported to the task that brought it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +34,14 @@ PROBE_SECONDS: Final = 0.5
 """Between two tries while the store cannot be written."""
 UPKEEP_SECONDS: Final = 60.0
 """Between two turns at the store's upkeep while nothing comes."""
+LOOP_BYTES_MAX: Final = 256 << 10
+"""What the loop commits itself at most; a larger batch goes to the thread."""
+LOOP_SECONDS_MAX: Final = 0.02
+"""A commit that took the loop longer sends the next ones to the thread."""
+THREAD_SECONDS: Final = 5.0
+"""For how long."""
+LOOP_COMMITS_MAX: Final = 16
+"""Commits of the loop until the thread does the upkeep they leave."""
 _ROW_BYTES: Final = 1_024
 """What a row counts for beside its payloads."""
 
@@ -45,6 +56,8 @@ class WriterCounts:
     groups_failed: int = 0
     """The store could not be written, or the queue stayed full."""
     batches: int = 0
+    batches_on_loop: int = 0
+    """Those of them that the loop committed itself."""
     store_failures: int = 0
     """How often the store went from writable to not."""
 
@@ -69,16 +82,27 @@ class GroupWriter:
         store: Store,
         *,
         on_committed: Callable[[Group], None] | None = None,
+        may_use_loop: bool = False,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
         queue_wait_seconds: float = QUEUE_WAIT_SECONDS,
     ) -> None:
         """on_committed: called on the event loop for each group that was kept, before its task
-        goes on; this is where `ContentIndex.confirm` belongs."""
+        goes on; this is where `ContentIndex.confirm` belongs.
+        may_use_loop: whether the loop may commit small batches itself; not where commits sync."""
         self._store = store
+        self._store_lock = threading.Lock()
+        """Held by whoever uses the store, the thread or the loop; the loop never waits for it."""
+        self._may_use_loop = may_use_loop
+        self._thread_until = 0.0
+        """Until when the thread commits everything."""
+        self._loop_commits = 0
+        """Since the thread was last asked for upkeep."""
         self._on_committed = on_committed
         self._queue_bytes_max = queue_bytes_max
         self._queue_wait_seconds = queue_wait_seconds
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
+        self._taken: deque[_Waiting] = deque()
+        """What the thread took from the queue and has not committed."""
         self._gathered: list[_Waiting] = []
         self._is_busy = False
         """Whether the thread has groups, or is about to get those that were gathered."""
@@ -127,14 +151,49 @@ class GroupWriter:
         await waiting.future
 
     def _hand_over(self) -> None:
-        """Give the thread what the tasks brought by now; meanwhile the next batch gathers.
+        """Commit what the tasks brought by now, or give it to the thread; meanwhile the next batch
+        gathers.
 
         Once a round of the loop at most: a thread that woke for each group would take the
         interpreter lock from the loop each time, and commit one group at a time.
         """
-        for waiting in self._gathered:
-            self._queue.put(waiting)
-        self._gathered.clear()
+        gathered, self._gathered = self._gathered, []
+        if not gathered:
+            self._is_busy = False
+        elif self._may_commit_here(gathered) and self._commit_here(gathered):
+            self._settle(gathered, has_ended=False)
+        else:
+            self._queue.put(gathered)
+
+    def _may_commit_here(self, gathered: list[_Waiting]) -> bool:
+        return (
+            self._may_use_loop
+            and not self._is_closing
+            and self._failure is None
+            and len(gathered) <= BATCH_GROUPS_MAX
+            and sum(waiting.bytes for waiting in gathered) <= LOOP_BYTES_MAX
+            and time.perf_counter() >= self._thread_until
+        )
+
+    def _commit_here(self, gathered: list[_Waiting]) -> bool:
+        """Commit on the loop; False, with nothing done, where that would wait for someone."""
+        if not self._store_lock.acquire(blocking=False):
+            return False
+        started = time.perf_counter()
+        try:
+            if not self._commit(gathered, is_waiting=False):
+                return False
+        finally:
+            self._store_lock.release()
+            ended = time.perf_counter()
+            if ended - started > LOOP_SECONDS_MAX:
+                self._thread_until = ended + THREAD_SECONDS
+        self.counts.batches_on_loop += 1
+        self._loop_commits += 1
+        if self._loop_commits >= LOOP_COMMITS_MAX or self._failure is not None:
+            self._loop_commits = 0
+            self._queue.put([])
+        return True
 
     async def close(self) -> None:
         """Write what is queued, then close the store."""
@@ -202,47 +261,65 @@ class GroupWriter:
             while not is_last:
                 batch, is_last = self._take(has_upkeep)
                 if batch:
-                    self._commit(batch)
+                    with self._store_lock:
+                        self._commit(batch)
                     self._report(batch)
-                has_upkeep = self._tend()
+                with self._store_lock:
+                    has_upkeep = self._tend()
         finally:
             self._end()
 
     def _take(self, has_upkeep: bool) -> tuple[list[_Waiting], bool]:
         """What is queued, up to a batch; waits for the first. True with it: nothing comes after."""
+        is_last = False
+        try:
+            if self._taken or has_upkeep:
+                given = self._queue.get_nowait()
+            else:
+                given = self._queue.get(timeout=UPKEEP_SECONDS if self.healthy else PROBE_SECONDS)
+            while given is not None:
+                self._taken += given
+                given = self._queue.get_nowait()
+            is_last = True
+        except queue.Empty:
+            pass
         batch: list[_Waiting] = []
         size = 0
-        try:
-            if has_upkeep:
-                first = self._queue.get_nowait()
-            else:
-                first = self._queue.get(timeout=UPKEEP_SECONDS if self.healthy else PROBE_SECONDS)
-            while True:
-                if first is None:
-                    return batch, True
-                batch.append(first)
-                size += first.bytes
-                if len(batch) >= BATCH_GROUPS_MAX or size >= BATCH_BYTES_MAX:
-                    return batch, False
-                first = self._queue.get_nowait()
-        except queue.Empty:
-            return batch, False
+        while self._taken and len(batch) < BATCH_GROUPS_MAX and size < BATCH_BYTES_MAX:
+            batch.append(self._taken.popleft())
+            size += batch[-1].bytes
+        if is_last and self._taken:
+            # The end is to be met again, after what came before it.
+            self._queue.put(None)
+            is_last = False
+        return batch, is_last
 
-    def _commit(self, batch: list[_Waiting]) -> None:
-        """Commit a batch; where that fails, its groups one by one. Failures stand in the items."""
+    # ------------------------------------------- with the store's lock, in either thread
+
+    def _commit(self, batch: list[_Waiting], *, is_waiting: bool = True) -> bool:
+        """Commit a batch; where that fails, its groups one by one. Failures stand in the items.
+
+        is_waiting: whether to wait for a lock on the files; if not, False means nothing was done.
+        """
         if self._failure is not None:
             self._fail(batch, self._failure)
-            return
-        self.counts.batches += 1
+            return True
+        groups = [waiting.group for waiting in batch]
         try:
-            self._store.append([waiting.group for waiting in batch])
+            if is_waiting:
+                self._store.append(groups)
+            elif not self._store.try_append(groups):
+                return False
         except StoreFailure as failure:
             self._fail(batch, failure)
-            return
         except Exception:  # noqa: BLE001 (whatever one group did must not cost the others)
+            if not is_waiting:
+                return False  # One by one is for the thread.
             self._commit_each(batch)
-            return
-        self.counts.groups_committed += len(batch)
+        else:
+            self.counts.groups_committed += len(batch)
+        self.counts.batches += 1
+        return True
 
     def _commit_each(self, batch: list[_Waiting]) -> None:
         for at, waiting in enumerate(batch):
@@ -294,17 +371,17 @@ class GroupWriter:
 
     def _end(self) -> None:
         self._is_closing = True
-        left: list[_Waiting] = []
+        left = list(self._taken)
         try:
             while True:
-                waiting = self._queue.get_nowait()
-                if waiting is not None:
-                    waiting.failure = AuditUnavailable("The record writer is closed.")
-                    left.append(waiting)
+                left += self._queue.get_nowait() or []
         except queue.Empty:
             pass
+        for waiting in left:
+            waiting.failure = AuditUnavailable("The record writer is closed.")
         try:
-            self._store.close()
+            with self._store_lock:
+                self._store.close()
         finally:
             self._report(left, has_ended=True)
 
