@@ -1,0 +1,144 @@
+"""Commits of the event loop itself, and what goes to the writer's thread instead."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from everyturn.store.base import RecordRefused, StoreFailure
+from everyturn.store.sqlite import SqliteStore
+from everyturn.store.writer import LOOP_BYTES_MAX, LOOP_COMMITS_MAX, GroupWriter
+from tests.support.scripted_store import BOUND_SECONDS, ScriptedStore, a_group, until
+
+HERE = threading.main_thread().name
+THERE = "everyturn-writer"
+
+
+async def test_a_small_batch_is_committed_on_the_loop() -> None:
+    """Where the loop may commit, groups of one round are one batch, and no thread is woken."""
+    store = ScriptedStore()
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+    groups = [a_group() for _ in range(20)]
+
+    await asyncio.gather(*(writer.append(group) for group in groups))
+    await writer.close()
+
+    assert store.batches == [groups]
+    assert store.threads == [HERE]
+    assert (writer.counts.batches, writer.counts.batches_on_loop) == (1, 1)
+    assert writer.queued_bytes == 0
+
+
+async def test_a_large_batch_goes_to_the_thread() -> None:
+    """The loop does not commit what would hold it up."""
+    store = ScriptedStore()
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+
+    await writer.append(a_group(user_text="x" * LOOP_BYTES_MAX))
+    await writer.append(a_group())
+    await writer.close()
+
+    assert store.threads == [THERE, HERE]
+
+
+async def test_the_loop_does_not_wait_for_a_lock() -> None:
+    """What would wait for someone's lock is given to the thread, which can wait."""
+    store = ScriptedStore()
+    store.is_locked = True
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+
+    await writer.append(a_group())
+    await writer.close()
+
+    assert store.threads == [THERE]
+
+
+async def test_after_a_slow_commit_the_thread_has_the_next(monkeypatch: Any) -> None:
+    """A store that is slow holds the loop up once, not with every commit."""
+    monkeypatch.setattr("everyturn.store.writer.LOOP_SECONDS_MAX", -1.0)
+    store = ScriptedStore()
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+
+    await writer.append(a_group())
+    await writer.append(a_group())
+    await writer.close()
+
+    assert store.threads == [HERE, THERE]
+
+
+async def test_a_store_that_fails_on_the_loop_is_tried_again_by_the_thread() -> None:
+    """A failure on the loop is the task's to hear, and the store is probed until it is back."""
+    store = ScriptedStore()
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+    store.failure = StoreFailure("The disk is full.")
+
+    with pytest.raises(StoreFailure):
+        await writer.append(a_group())
+    assert not writer.healthy
+    store.failure = None
+    await until(lambda: writer.healthy)
+    await writer.append(a_group())
+    await writer.close()
+
+    assert store.threads == [HERE]
+
+
+async def test_a_group_at_fault_costs_the_others_of_its_round_nothing() -> None:
+    """Where a batch of the loop is refused, the thread tries its groups one by one."""
+    store = ScriptedStore()
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+    groups = [a_group() for _ in range(3)]
+    store.refused[id(groups[1])] = RecordRefused("No.")
+
+    said = await asyncio.gather(*map(writer.append, groups), return_exceptions=True)
+    await writer.close()
+
+    assert [type(one) for one in said] == [type(None), RecordRefused, type(None)]
+    assert store.batches == [[groups[0]], [groups[2]]]
+
+
+async def test_commits_of_the_loop_leave_upkeep_to_the_thread() -> None:
+    """After some commits of the loop the thread is woken to tend the store."""
+    store = ScriptedStore()
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+
+    for _ in range(LOOP_COMMITS_MAX):
+        assert not store.tended.is_set()
+        await writer.append(a_group())
+
+    assert await asyncio.to_thread(store.tended.wait, BOUND_SECONDS)
+    await writer.close()
+    assert set(store.threads) == {HERE}
+
+
+async def test_a_lock_on_the_files_is_waited_for_by_the_thread(tmp_path: Path) -> None:
+    """A person's tool that locks the database for a moment delays a commit, not the loop."""
+    store = SqliteStore(tmp_path / "data")
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+    await writer.append(a_group())
+    other = apsw.Connection(str(store.path))
+    other.execute("BEGIN IMMEDIATE")
+
+    appending = asyncio.create_task(writer.append(a_group()))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not appending.done()
+    other.execute("COMMIT")
+    await appending
+    other.close()
+    await writer.close()
+
+    assert (writer.counts.batches, writer.counts.batches_on_loop) == (2, 1)
