@@ -19,6 +19,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "presets": ("everyturn.cli.presets", "presets_command"),
     "check": ("everyturn.cli.check", "check_command"),
     "key": ("everyturn.cli.key", "key_command"),
+    "bench": ("everyturn.cli.bench", "bench_command"),
     "redact-scan": ("everyturn.cli.redact_scan", "redact_scan_command"),
 }
 """Command → the module and the name it lives under."""

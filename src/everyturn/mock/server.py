@@ -24,7 +24,7 @@ from typing import Any, Final
 from everyturn.mock import control
 from everyturn.mock.connection import Answer, Connection
 from everyturn.mock.http import HttpRequest, Refusal
-from everyturn.mock.scenario import Ask, Scenario, scenario_name, split_number
+from everyturn.mock.scenario import Ask, Play, Scenario, scenario_name, split_number
 from everyturn.mock.scenarios import SCENARIOS
 from everyturn.mock.script import Script
 from everyturn.mock.traffic import SeenRequest, Stats, Traffic
@@ -49,7 +49,7 @@ class MockProvider:
         self._clock = clock
         self._tls = tls
         self._traffic = Traffic()
-        self._added: dict[str, Script] = {}
+        self._added: dict[str, Script | Play] = {}
         self._made: dict[str, Script] = {}
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
@@ -104,9 +104,10 @@ class MockProvider:
 
     # ------------------------------------------------------------- for tests
 
-    def add(self, name: str, script: Script) -> None:
+    def add(self, name: str, script: Script | Play) -> None:
         """Answer the model `name` with `script` from now on. A script of that name is replaced.
 
+        A function is asked for the script of each request.
         Raises ValueError for an empty name and for that of a scenario that is built in.
         """
         plain = scenario_name(name)
@@ -176,7 +177,9 @@ class MockProvider:
         named = replace(seen, scenario=name)
         ready = self._added.get(name) or self._made.get(name)
         if ready is not None:
-            return named, ready
+            if isinstance(ready, Script):
+                return named, ready
+            return named, ready(Ask(name=name, request=named, body=body, now=self._clock()))
         scenario = _built_in(name)
         if scenario is None:
             return seen, None

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from types import TracebackType
 
+from everyturn.mock.scenario import Play
 from everyturn.mock.script import Script
 from everyturn.mock.server import MockProvider
 from everyturn.mock.traffic import SeenRequest, Stats
@@ -70,7 +71,7 @@ class MockThread:
         """The newest requests, oldest first."""
         return self.provider.requests
 
-    def add(self, name: str, script: Script) -> None:
+    def add(self, name: str, script: Script | Play) -> None:
         """Answer the model `name` with `script` from now on."""
         self.provider.add(name, script)
 
