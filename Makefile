@@ -23,6 +23,9 @@ PYTHON := $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	&& { echo $$name; break; }; done)
 endif
 
+# A file of tests stays on one core, so that what it shares is set up once.
+ON_EVERY_CORE := -n auto --maxprocesses 8 --dist loadfile
+
 # Node is only for the tests with real Node clients; without it (or with one too old) they skip.
 NODE_OK := $(shell node -e 'process.exit(process.versions.node.split(".")[0] >= 18 ? 0 : 1)' \
 	>/dev/null 2>&1 && npm --version >/dev/null 2>&1 && echo yes)
@@ -40,7 +43,7 @@ demo: $(STAMPS)/demo ## Run the main job once, on this machine alone: gateway, s
 
 .PHONY: test
 test: $(STAMPS)/dev $(NODE_STAMP) lint cover-wire ## Install what the tests need and run everything.
-	$(BIN)/python -m pytest --ignore=tests/wire --ignore=tests/laws
+	$(BIN)/python -m pytest $(ON_EVERY_CORE) --ignore=tests/wire --ignore=tests/laws
 
 .PHONY: bench
 bench: $(STAMPS)/dev ## Measure speed and size on this machine; see docs/benchmarks.md.
