@@ -58,6 +58,13 @@ class Cleaner:
         digest = blake2b(data, key=self._key, digest_size=REF_CHARS // 2, person=b"reasoning")
         return digest.hexdigest()
 
+    def is_clean(self, raw: bytes) -> bool:
+        """Whether nothing in JSON text, nor in any string of it, can be there to hide."""
+        try:
+            return not self._scanner.scan(raw)
+        except Exception:  # noqa: BLE001 - what cannot be scanned is not known to be clean
+            return False
+
     def sent(self, raw: bytes, keep: Keep | None = None) -> Redacted[str]:
         """JSON text of something a client sent (a message, a tool), as it may rest.
 

@@ -13,6 +13,8 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from everyturn import ids
+from everyturn.audit.incoming import Incoming
+from everyturn.audit.plugins import Plugins
 from everyturn.audit.trace import RANDOM, SAMPLED, TraceContext, parse_trace
 from everyturn.config import Config
 from everyturn.errors import (
@@ -34,6 +36,7 @@ from everyturn.gateway.http import (
     failure_body,
     failure_headers,
 )
+from everyturn.gateway.ingest import Ingest
 from everyturn.gateway.log import Log
 from everyturn.gateway.metrics import CONTENT_TYPE
 from everyturn.gateway.models import Model, Models
@@ -54,7 +57,13 @@ class App:
     """The ASGI application."""
 
     def __init__(
-        self, models: Models, chat: ChatService, recording: Recording, log: Log, keys: Keys
+        self,
+        models: Models,
+        chat: ChatService,
+        ingest: Ingest,
+        recording: Recording,
+        log: Log,
+        keys: Keys,
     ) -> None:
         self._keys = keys
         self._models = models
@@ -68,6 +77,7 @@ class App:
         """Probes and readings of the metrics; they are counted and not recorded."""
         self._routes: dict[tuple[str, str], Handler] = {
             ("POST", "/v1/chat/completions"): chat.answer,
+            ("POST", "/v1/records"): ingest.answer,
             ("GET", "/v1/models"): self._list_models,
             ("GET", "/healthz"): self._alive,
             ("GET", "/readyz"): self._ready,
@@ -286,4 +296,6 @@ def build(
         Key(name=key.name, secret_sha256=key.sha256, permissions=key.permissions)
         for key in config.keys
     )
-    return App(models, chat, recording, log, keys), transport
+    incoming = Incoming(recording.cleaner, Plugins()) if config.records else None
+    ingest = Ingest(recording, incoming, config.request_bytes_max)
+    return App(models, chat, ingest, recording, log, keys), transport

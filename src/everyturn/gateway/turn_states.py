@@ -61,6 +61,12 @@ class TurnStates:
             self._keep(turn_id, state)
         return states
 
+    def forget(self, turn_id: str) -> None:
+        """Let a turn go whose state is not what is stored; it is read when it is needed again."""
+        self._known.pop(turn_id, None)
+        _, chars = self._kept.pop(turn_id, (None, 0))
+        self._kept_chars -= chars
+
     async def _read(self, turn_ids: Iterable[str]) -> dict[str, Standing]:
         return await asyncio.to_thread(standing_of, self._folder, list(turn_ids))
 

@@ -1,0 +1,251 @@
+"""`POST /v1/records`: what applications and services record of their turns.
+
+Items are independent: each is accepted or refused by name, and what is accepted is durable when the
+answer leaves. An item that came before is accepted and changes nothing, so a sender may send again
+whatever it is not sure of. An application's `turn_audit` and the turn of the gateway are one row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from everyturn.audit.incoming import Incoming, Taken, id_of
+from everyturn.audit.records import AccessEvent, Group, QualityReview, Record, TurnAudit
+from everyturn.audit.schema import LOG_OF
+from everyturn.audit.turn_state import TurnState
+from everyturn.errors import (
+    AuditUnavailable,
+    CallerFault,
+    EndpointNotFound,
+    InvalidJson,
+    InvalidValue,
+    MissingParameter,
+    NotPermitted,
+    RateLimited,
+    UnknownParameter,
+)
+from everyturn.gateway.auth import Principal
+from everyturn.gateway.guard import check_content_type
+from everyturn.gateway.http import Exchange
+from everyturn.gateway.records import Recording
+from everyturn.store.base import RecordRefused
+from everyturn.wire.reader import Malformed, key_name, read_client, write
+
+ITEMS_MAX: Final = 1000
+BYTES_UNDER_WAY_MAX: Final = 64 << 20
+"""Bodies that are worked on at once, all together; a body alone is always taken."""
+GROUP_RECORDS_MAX: Final = 64
+"""Records of one commit's group. A group with a fault is tried again record by record."""
+SLICE_S: Final = 0.002
+"""How long records are read before others get their turn: answers must not wait for records."""
+
+
+@dataclass(slots=True)
+class _Item:
+    """One item on its way."""
+
+    index: int
+    taken: Taken
+    refusal: CallerFault | None = None
+
+
+class Ingest:
+    """Serves the endpoint."""
+
+    def __init__(self, recording: Recording, incoming: Incoming | None, bytes_max: int) -> None:
+        """incoming: None where nothing is recorded. bytes_max: of a body."""
+        self._recording = recording
+        self._incoming = incoming
+        self._bytes_max = bytes_max
+        self._bytes_under_way = 0
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Take the records of one request."""
+        permissions = exchange.principal.permissions
+        if "review" not in permissions:
+            exchange.principal.require("record")
+        check_content_type(exchange.header(b"content-type"))
+        if self._incoming is None:
+            raise EndpointNotFound(
+                "this gateway records nothing", hint="Set `audit.enabled = true` in its settings."
+            )
+        size = self._size_of(exchange)
+        if self._bytes_under_way and self._bytes_under_way + size > BYTES_UNDER_WAY_MAX:
+            raise RateLimited(
+                f"records of {BYTES_UNDER_WAY_MAX} bytes are being taken", retry_after_ms=1000
+            )
+        self._bytes_under_way += size
+        try:
+            items = _items_of(await exchange.body(self._bytes_max))
+            refused = await self._take(items, exchange.principal, self._incoming)
+        finally:
+            self._bytes_under_way -= size
+        body = {
+            "accepted": len(items) - len(refused),
+            "refused": [
+                {
+                    "index": index,
+                    "id": id_of(items[index]),
+                    "code": refusal.code,
+                    "message": refusal.message,
+                    "param": refusal.param,
+                }
+                for index, refusal in sorted(refused.items())
+            ],
+        }
+        await exchange.answer(200, write(body))
+
+    def _size_of(self, exchange: Exchange) -> int:
+        """What the body says it has; one that does not say counts for as much as it may have."""
+        declared = exchange.header(b"content-length") or ""
+        return min(int(declared), self._bytes_max) if declared.isdecimal() else self._bytes_max
+
+    async def _take(
+        self, items: Sequence[Any], principal: Principal, incoming: Incoming
+    ) -> dict[int, CallerFault]:
+        """Store the items; returns why some were refused, by their place."""
+        refused: dict[int, CallerFault] = {}
+        taken: list[_Item] = []
+        until = time.perf_counter() + SLICE_S
+        for index, item in enumerate(items):
+            if time.perf_counter() > until:
+                await asyncio.sleep(0)
+                until = time.perf_counter() + SLICE_S
+            try:
+                one = _Item(index, incoming.take(item, principal=principal.name))
+                _check_permission(one.taken.record, principal)
+            except CallerFault as fault:
+                refused[index] = fault
+            else:
+                taken.append(one)
+        await self._store_rows([one for one in taken if not _is_turn(one)])
+        await self._store_turns(taken, principal)
+        refused.update((one.index, one.refusal) for one in taken if one.refusal is not None)
+        return refused
+
+    async def _store_rows(self, items: Sequence[_Item]) -> None:
+        """Store what does not change a row that others fill too."""
+        await asyncio.gather(
+            *(
+                self._store_group(items[start : start + GROUP_RECORDS_MAX])
+                for start in range(0, len(items), GROUP_RECORDS_MAX)
+            )
+        )
+
+    async def _store_group(self, items: Sequence[_Item]) -> None:
+        try:
+            await self._recording.append(Group(tuple(one.taken.record for one in items)))
+        except RecordRefused:
+            await asyncio.gather(*(self._store_alone(one) for one in items))
+
+    async def _store_alone(self, item: _Item) -> None:
+        try:
+            await self._recording.append(Group((item.taken.record,)))
+        except RecordRefused:
+            item.refusal = _conflict(item.taken.record)
+
+    async def _store_turns(self, items: Sequence[_Item], principal: Principal) -> None:
+        """Bring the turns up to date that these items speak of or belong to.
+
+        The other rows are in the store by now, so counts are right; a turn that nobody told of
+        gets no row for having records.
+        """
+        told = [one for one in items if _is_turn(one)]
+        counted = (one.taken.record for one in items if one.refusal is None and _counts(one))
+        turn_ids = dict.fromkeys(
+            record.turn_id
+            for record in (*(one.taken.record for one in told), *counted)
+            if record.turn_id is not None
+        )
+        if not turn_ids:
+            return
+        states = await self._recording.states.counted(list(turn_ids))
+        said: dict[str, tuple[TurnAudit, dict[str, Any]]] = {}
+        for one in told:
+            opened = one.taken.record
+            assert isinstance(opened, TurnAudit)
+            if not states[opened.turn_id].claim(principal.name):
+                one.refusal = NotPermitted("this turn was opened with another key", param="turn_id")
+                continue
+            _, words = said.setdefault(opened.turn_id, (opened, {}))
+            words.update(one.taken.words)
+        changed: list[TurnState] = []
+        for turn_id, state in states.items():
+            before = state.row
+            if turn_id in said:
+                first, words = said[turn_id]
+                state.say(words, first)
+            elif state.recount() is before and not state.is_owed:
+                continue
+            # Also where nothing changed: what was said before may still wait to be durable.
+            changed.append(state)
+        await asyncio.gather(
+            *(
+                self._append_turns(changed[start : start + GROUP_RECORDS_MAX])
+                for start in range(0, len(changed), GROUP_RECORDS_MAX)
+            )
+        )
+
+    async def _append_turns(self, states: Sequence[TurnState]) -> None:
+        rows = tuple(state.row for state in states if state.row is not None)
+        try:
+            await self._recording.append(Group(rows))
+        except RecordRefused:
+            # What memory has of a turn is not what is stored. The sender tries again, and then
+            # the store is asked.
+            for row in rows:
+                self._recording.states.forget(row.turn_id)
+            raise
+        except AuditUnavailable:
+            for state in states:
+                state.is_owed = True
+            raise
+        for state in states:
+            state.is_owed = False
+
+
+def _items_of(raw: bytes) -> list[Any]:
+    """The items of a body. Raises CallerFault where it is not of the contract's form."""
+    try:
+        body = read_client(raw)
+    except Malformed as bad:
+        raise InvalidJson(bad.reason, param=bad.path) from None
+    if not isinstance(body, dict):
+        raise InvalidJson("the body must be one JSON object")
+    for name in body:
+        if name != "records":
+            raise UnknownParameter(
+                "the body has `records` and nothing else",
+                param=key_name(name),
+                hint="Remove the member.",
+            )
+    records = body.get("records")
+    if records is None:
+        raise MissingParameter("`records` is missing", param="records")
+    if not isinstance(records, list) or not 1 <= len(records) <= ITEMS_MAX:
+        raise InvalidValue(f"`records` must be a list of 1 to {ITEMS_MAX} items", param="records")
+    return records
+
+
+def _check_permission(record: Record, principal: Principal) -> None:
+    """Reviewers may send reviews and nothing else. Raises NotPermitted."""
+    if "record" not in principal.permissions and not isinstance(record, QualityReview):
+        raise NotPermitted("this key has no permission `record`", param="log")
+
+
+def _conflict(record: Record) -> InvalidValue:
+    # The store compares the id and all else of a row; that is all it can say.
+    return InvalidValue("this id is stored with other content", param=LOG_OF[type(record)].id)
+
+
+def _is_turn(item: _Item) -> bool:
+    return isinstance(item.taken.record, TurnAudit)
+
+
+def _counts(item: _Item) -> bool:
+    """Whether the item is one of those that its turn counts."""
+    return not isinstance(item.taken.record, AccessEvent | QualityReview | TurnAudit)
