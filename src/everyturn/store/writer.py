@@ -36,7 +36,7 @@ UPKEEP_SECONDS: Final = 60.0
 """Between two turns at the store's upkeep while nothing comes."""
 LOOP_BYTES_MAX: Final = 256 << 10
 """What the loop commits itself at most; a larger batch goes to the thread."""
-LOOP_SECONDS_MAX: Final = 0.02
+LOOP_SECONDS_MAX: Final = 0.05
 """A commit that took the loop longer sends the next ones to the thread."""
 THREAD_SECONDS: Final = 5.0
 """For how long."""
