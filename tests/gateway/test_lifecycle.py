@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,3 +98,14 @@ async def test_too_many_turns_are_refused(tmp_path: Path) -> None:
 
     assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limited")
     assert refused.headers["retry-after"] == "1"
+
+
+async def test_answers_leave_at_once(tmp_path: Path) -> None:
+    """No write of an answer waits until the one before it was acknowledged (Nagle is off)."""
+    async with gateway_and_mock(tmp_path / "data") as (running, _):
+        await running.client.get("/models")
+        (connection,) = running.gateway._server.server_state.connections
+        accepted = connection.transport.get_extra_info("socket")
+        is_off = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    assert is_off
