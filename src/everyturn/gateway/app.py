@@ -92,7 +92,7 @@ class App:
         if scope["type"] != "http":
             return
         exchange = Exchange(scope, receive, send)
-        _identify(exchange)
+        _identify(exchange, self._recording)
         try:
             await self._answer(exchange)
         except ClientGone:
@@ -221,7 +221,7 @@ class App:
         await exchange.answer(200 if state == "ready" else 503, write(body))
 
 
-def _identify(exchange: Exchange) -> None:
+def _identify(exchange: Exchange, recording: Recording) -> None:
     """Adopt the client's trace and request id where they are valid, else make them.
 
     Every answer has a turn id to quote, also one that no turn came of.
@@ -237,7 +237,7 @@ def _identify(exchange: Exchange) -> None:
         trace_id = ids.trace_id(random.getrandbits(128))
         exchange.trace = TraceContext(trace_id=trace_id, span_id=span_id, flags=SAMPLED | RANDOM)
     wanted = exchange.all(b"x-request-id")
-    if len(wanted) == 1 and ids.is_request_id(wanted[0]):
+    if len(wanted) == 1 and ids.is_request_id(wanted[0]) and recording.may_rest(wanted[0]):
         exchange.request_id = wanted[0]
         exchange.has_request_id = True
     else:

@@ -122,7 +122,7 @@ class ChatService:
                 await exchange.body(self._request_bytes_max), bytes_max=self._request_bytes_max
             )
             if request.envelope is not None:
-                _adopt(exchange, request.envelope)
+                _adopt(exchange, request.envelope, self._recording)
         except Failure as failure:
             await (await self._recording.turn(exchange)).refuse(failure, request)
             raise
@@ -232,7 +232,7 @@ def _join(exchange: Exchange) -> None:
     exchange.is_joining = True
 
 
-def _adopt(exchange: Exchange, envelope: Envelope) -> None:
+def _adopt(exchange: Exchange, envelope: Envelope, recording: Recording) -> None:
     """Take the ids that the body names, where no valid header named them. Raises InvalidValue."""
     if envelope.turn_id is not None:
         if exchange.is_joining and exchange.turn_id != envelope.turn_id:
@@ -245,8 +245,9 @@ def _adopt(exchange: Exchange, envelope: Envelope) -> None:
         exchange.is_joining = True
     if envelope.trace_id is not None and exchange.parent_span_id is None:
         exchange.trace = TraceContext(trace_id=envelope.trace_id, span_id=exchange.trace.span_id)
-    if envelope.request_id is not None and not exchange.has_request_id:
-        exchange.request_id = envelope.request_id
+    wanted = envelope.request_id
+    if wanted is not None and not exchange.has_request_id and recording.may_rest(wanted):
+        exchange.request_id = wanted
 
 
 def _further_headers(
