@@ -14,6 +14,7 @@ from everyturn.config import read_config
 from everyturn.config.table import (
     KEY,
     MODEL,
+    PLUGIN,
     REASONING,
     REDACTION_RULE,
     SECTIONS,
@@ -91,6 +92,7 @@ def setting_row(setting: Setting) -> str:
         ("reasoning", REASONING),
         ("[[keys]]", KEY),
         ("[[redaction.rules]]", REDACTION_RULE),
+        ("[plugins.NAME]", PLUGIN),
     ],
 )
 def test_every_setting_stands_in_the_reference(heading: str, settings: tuple[Setting, ...]) -> None:

@@ -18,12 +18,28 @@ from everyturn.audit.records import OUTCOMES
 from everyturn.cli.folder import data_option, opened
 from everyturn.cli.terminal import safe_line
 from everyturn.store.document import document, rfc3339
+from everyturn.store.wanted import ATTRIBUTE_NAME
 from everyturn.wire.reader import write
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _AGO: Final = re.compile(r"(\d{1,6})([smhd])")
 _STYLES: Final = {"success": "green", "partial": "yellow", "failure": "red", "abandoned": "yellow"}
 _WORDS_MAX: Final = 60
+
+
+class AttributeValue(click.ParamType[tuple[str, str]]):
+    """`NAME=VALUE` of an attribute that a plugin declares."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Name and value; ends the command with status 2 where there is no name."""
+        name, equals, text = str(value).partition("=")
+        if not equals or not ATTRIBUTE_NAME.fullmatch(name):
+            self.fail(f"{value!r} is no attribute; write NAME=VALUE.", param, ctx)
+        return name, text
 
 
 class Since(click.ParamType[int]):
@@ -57,6 +73,15 @@ class Since(click.ParamType[int]):
     type=click.Choice([*OUTCOMES, "open"]),
     help="Only turns that ended so; `open` for those that have not ended.",
 )
+@click.option("--plugin", help="Only turns of this plugin.")
+@click.option("--label", help="Only turns with a review that has this label.")
+@click.option(
+    "--attribute",
+    "attributes",
+    type=AttributeValue(),
+    multiple=True,
+    help="Only turns that have it, or a tool run or a retrieval of theirs; may be repeated.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=1, max=100_000),
@@ -66,16 +91,14 @@ class Since(click.ParamType[int]):
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @data_option
-def turns_command(
-    since: int | None, model: str | None, outcome: str | None, limit: int, as_json: bool, data: Path
-) -> None:
+def turns_command(limit: int, as_json: bool, data: Path, **wanted: Any) -> None:
     """List the latest turns, newest first.
 
     Reads the record while the gateway writes it. Exit status 0: listed, also when there are none;
     1: there is no record to read; 2: bad use.
     """
     with opened(data) as reader:
-        rows = reader.turns(since=since, model=model, outcome=outcome, limit=limit)
+        rows = reader.turns(limit=limit, **wanted)
     if as_json:
         for row in rows:
             sys.stdout.buffer.write(write(document(row)) + b"\n")
@@ -95,8 +118,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
     table.add_column("ms", justify="right", no_wrap=True)
     table.add_column("asked", overflow="ellipsis", no_wrap=True)
     for row in rows:
-        outcome = row["outcome"] or "open"
-        error = f" {row['error_code']}" if row["error_code"] else ""
+        outcome = row["outcome"] or ("open" if row["duration_ms"] is None else "not said")
+        error = f" {safe_line(row['error_code'], _WORDS_MAX)}" if row["error_code"] else ""
         duration = row["duration_ms"]
         table.add_row(
             rfc3339(row["timestamp"])[:19].replace("T", " "),

@@ -9,20 +9,22 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from everyturn.audit.plugins import Plugin
 from everyturn.config.faults import Faults, nearest, read_table, wrong
 from everyturn.config.keys import KeyConfig, read_keys
 from everyturn.config.models import ModelConfig, read_models
+from everyturn.config.plugins import read_plugins
 from everyturn.config.redaction import RedactionConfig, read_redaction
 from everyturn.config.table import SECTIONS, Setting
 from everyturn.errors import ConfigError
 from everyturn.wire.limits import Limits
 
-LISTS: Final = ("models", "keys")
-"""The arrays of tables."""
+LISTS: Final = ("models", "keys", "plugins")
+"""Tables of which there may be several."""
 
 _TOML_LINE: Final = re.compile(r" \(at line (\d+), column \d+\)$")
 
@@ -54,6 +56,8 @@ class Config:
     """Where each day is written once it is over; None: nowhere."""
     keys: tuple[KeyConfig, ...] = ()
     """API keys; without any, the gateway serves loopback only and asks for none."""
+    plugins: Mapping[str, Plugin] = field(default_factory=dict)
+    """What plugins declare, beside those that ship."""
     warnings: tuple[str, ...] = ()
     """What can be served but will likely disappoint, such as a key variable that is unset."""
 
@@ -101,11 +105,13 @@ def read_config(
     models = read_models(tree.get("models"), environment, faults, folder, kept=values["reasoning"])
     keys = read_keys(tree.get("keys"), faults)
     redaction = read_redaction(values["redaction"], environment, faults)
+    plugins = read_plugins(tree.get("plugins"), faults)
     if not keys:
         _check_host(values["gateway"]["host"], faults)
     if faults.found:
         raise ConfigError(path, sorted(faults.found))
-    return _config(path, values, models, keys, redaction, tuple(faults.warnings))
+    config = _config(path, values, models, keys, redaction)
+    return replace(config, plugins=plugins, warnings=tuple(faults.warnings))
 
 
 def _config(
@@ -114,7 +120,6 @@ def _config(
     models: tuple[ModelConfig, ...],
     keys: tuple[KeyConfig, ...],
     redaction: RedactionConfig,
-    warnings: tuple[str, ...],
 ) -> Config:
     gateway, service, audit, export, limits = (
         values[name] for name in ("gateway", "service", "audit", "export", "limits")
@@ -145,7 +150,6 @@ def _config(
         keys=keys,
         redaction=redaction,
         export_folder=Path(export["folder"]) if export["daily"] else None,
-        warnings=warnings,
     )
 
 

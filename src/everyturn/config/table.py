@@ -15,8 +15,8 @@ class Setting:
     """One key of one table.
 
     kind: `str`, `int`, `bool`, `strings` (list of strings), `table` (string → string), `timeouts`,
-    `reasoning`, `rules`. choices: the closed set of a `str` or of each of `strings`. minimum and
-    maximum: inclusive, of an `int`.
+    `reasoning`, `rules`, `fields`. choices: the closed set of a `str` or of each of `strings`.
+    minimum and maximum: inclusive, of an `int`.
     """
 
     key: str
@@ -244,6 +244,18 @@ KEY: Final = (
     Setting("permissions", "strings", None, "What the key allows.", PERMISSIONS),
 )
 """The keys of a `[[keys]]` entry."""
+
+PLUGIN: Final = (
+    Setting(
+        "fields",
+        "fields",
+        {},
+        "Attribute → its type: `str`, `int`, `float`, `bool`, `list`, or a list of the words it "
+        "may be.",
+    ),
+    Setting("labels", "strings", [], "Labels that reviews may have beside the failure types."),
+)
+"""The keys of a `[plugins.NAME]` table."""
 
 REQUIRED_MODEL_KEYS: Final = ("name", "preset")
 

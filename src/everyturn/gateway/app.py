@@ -296,6 +296,6 @@ def build(
         Key(name=key.name, secret_sha256=key.sha256, permissions=key.permissions)
         for key in config.keys
     )
-    incoming = Incoming(recording.cleaner, Plugins()) if config.records else None
+    incoming = Incoming(recording.cleaner, Plugins(config.plugins)) if config.records else None
     ingest = Ingest(recording, incoming, config.request_bytes_max)
     return App(models, chat, ingest, recording, log, keys), transport

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +23,7 @@ from everyturn.store.careful import with_texts
 from everyturn.store.lookup import indexed_to_sql, turn_hash
 from everyturn.store.opening import Moment, fetch, open_read_only
 from everyturn.store.rows import CODECS
+from everyturn.store.wanted import Wanted
 
 PREFIX_CHARS_MIN: Final = 6
 _HEX_PREFIX: Final = re.compile(r"[0-9a-f-]+")
@@ -38,7 +38,6 @@ _OF_A_TURN: Final = [
         "quality_reviews",
     )
 ]
-_CALLS_OF_R: Final = schema.turn_range_sql("r.turn_key", "m.row_key")
 
 
 class AmbiguousTurnId(LookupError):
@@ -71,29 +70,22 @@ class Reader:
         """Give the files back."""
         self._db.close()
 
-    def turns(
-        self,
-        *,
-        since: int | None = None,
-        model: str | None = None,
-        outcome: str | None = None,
-        limit: int = 50,
-    ) -> list[dict[str, Any]]:
+    def turns(self, *, limit: int = 50, **wanted: Any) -> list[dict[str, Any]]:
         """The latest turns, newest first: their columns, and `models`, what their calls asked for.
 
-        since: microseconds, inclusive; model: as asked for, configured or served; outcome: one of
-        the contract's, or `open` for turns that have none yet.
+        wanted: which turns, by the members of `Wanted`.
         """
-        wanted = _Wanted(since, model, outcome)
+        chosen = Wanted(**wanted)
         with self._moment():
             found = [
                 {**msgspec.structs.asdict(turn), "models": self._models(key)}
                 for key, turn in self._open_turns()
-                if wanted.fits(turn) and (model is None or self._asked_for(key, model))
+                if chosen.fits(key, turn, self._fetch)
+                and (chosen.model is None or self._asked_for(key, chosen.model))
             ]
-            where, values = wanted.condition()
+            where, values = chosen.condition()
             keys = self._fetch(
-                f"SELECT r.turn_key FROM turn_audit_rows r{where}"
+                f"SELECT r.turn_key FROM turn_audit_rows r WHERE {where}"
                 " ORDER BY r.timestamp DESC, r.turn_key DESC LIMIT ?",
                 [*values, limit],
             )
@@ -206,38 +198,6 @@ class Reader:
 
     def _moment(self) -> Moment:
         return Moment(self._db)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Which turns are asked for; the model is looked for in their calls."""
-
-    since: int | None
-    model: str | None
-    outcome: str | None
-
-    def fits(self, turn: TurnAudit) -> bool:
-        """Whether an open turn is wanted."""
-        is_late = self.since is None or turn.timestamp >= self.since
-        return is_late and self.outcome in (None, "open")
-
-    def condition(self) -> tuple[str, list[Any]]:
-        """The same for rows `r` of closed turns, as SQL and its values."""
-        where: list[str] = []
-        values: list[Any] = []
-        if self.since is not None:
-            where.append("r.timestamp >= ?")
-            values.append(self.since)
-        if self.outcome is not None:
-            where.append("r.outcome = ?")
-            values.append(self.outcome)
-        if self.model is not None:
-            where.append(
-                f"EXISTS (SELECT 1 FROM model_calls_rows m WHERE {_CALLS_OF_R}"
-                " AND ? IN (m.requested_model, m.model_registry_id, m.served_model_name))"
-            )
-            values.append(self.model)
-        return f" WHERE {' AND '.join(where)}" if where else "", values
 
 
 def open_reader(folder: Path | str) -> Reader:
