@@ -52,6 +52,7 @@ async def test_turns_and_requests_are_counted(tmp_path: Path) -> None:
     assert found['everyturn_call_duration_seconds_count{model="m"}'] == 2
     assert found["everyturn_store_writable"] == 1
     assert found["everyturn_unrecorded_turns_total"] == 0
+    assert found["everyturn_sync_failures_total"] == 0
 
 
 async def test_no_content_is_in_the_metrics(tmp_path: Path) -> None:

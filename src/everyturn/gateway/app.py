@@ -188,6 +188,10 @@ class App:
                 "Records that wait for the store.",
                 recording.queued_bytes,
             ),
+            "everyturn_sync_failures_total": (
+                "Syncs of the record to the disk that failed; each is tried again.",
+                recording.sync_failures,
+            ),
             "everyturn_unrecorded_turns_total": (
                 "Turns served without a record, by the operator's choice.",
                 recording.unrecorded_turns,

@@ -75,12 +75,13 @@ class Recording:
         self.states = TurnStates(settings.data)
         """The turns under way, and the latest that applications spoke of."""
         self._writer: GroupWriter | None = None
+        self._store: SqliteStore | None = None
         if not settings.is_on:
             return
         key = redaction_key(settings.data)
         redactor = Redactor(key, known=settings.known_secrets, rules=settings.rules)
         self.cleaner = Cleaner(redactor, key)
-        store = SqliteStore(settings.data, durability=settings.durability)
+        store = self._store = SqliteStore(settings.data, durability=settings.durability)
         interrupted = store.close_interrupted(now=now_us())
         if interrupted:
             log("record.closed_interrupted", count=interrupted)
@@ -103,6 +104,11 @@ class Recording:
     def is_healthy(self) -> bool:
         """Whether records can be written, as far as the last try says."""
         return self._writer is None or self._writer.healthy
+
+    @property
+    def sync_failures(self) -> int:
+        """How often records that are with the kernel could not be brought to the disk."""
+        return 0 if self._store is None else self._store.sync_failures
 
     @property
     def queued_bytes(self) -> int:

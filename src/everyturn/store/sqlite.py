@@ -86,6 +86,11 @@ class SqliteStore:
             self._db.set_wal_hook(self._note_commit)
             undo.pop_all()
 
+    @property
+    def sync_failures(self) -> int:
+        """How often the log could not be synced or moved to the database; each is tried again."""
+        return self._keeper.failures
+
     def _note_commit(self, _db: apsw.Connection, _name: str, pages: int) -> int:
         self._keeper.committed(pages)
         return apsw.SQLITE_OK
