@@ -426,6 +426,12 @@ def _expression(log: Log, column: Column) -> str:
     return _TEXT_EXPRESSIONS.get((log.name, column.name), f"r.{column.name}")
 
 
+def column_sql(log: str, name: str) -> str:
+    """SQL that gives a column of the contract from a closed row `r` of a log."""
+    found = LOG_NAMED[log]
+    return _expression(found, next(column for column in found.columns if column.name == name))
+
+
 def _content(key: str) -> str:
     """SQL that gives the text of a content that has no part."""
     return f"(SELECT c.text FROM contents c WHERE c.content_key = {key})"

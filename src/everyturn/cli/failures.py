@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everyturn.cli.folder import data_option, told_failures
+from everyturn.cli.names import Names
 from everyturn.cli.terminal import safe_line
 from everyturn.cli.turns import Since
 from everyturn.store.document import rfc3339
@@ -21,27 +22,10 @@ from everyturn.wire.reader import write
 _WORDS_MAX = 60
 
 
-class By(click.ParamType[tuple[str, ...]]):
-    """What to group by: names with commas between them."""
-
-    name = "names"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """The names, each once; ends the command with status 2 when one is unknown."""
-        names = dict.fromkeys(name.strip() for name in str(value).split(",") if name.strip())
-        unknown = [name for name in names if name not in GROUP_COLUMNS]
-        if unknown or not names:
-            known = ",".join(GROUP_COLUMNS)
-            self.fail(f"{value!r} cannot be grouped by; write some of {known}.", param, ctx)
-        return tuple(names)
-
-
 @click.command("failures")
 @click.option(
     "--by",
-    type=By(),
+    type=Names(GROUP_COLUMNS),
     default=",".join(GROUP_COLUMNS),
     show_default=True,
     help="What makes a group.",

@@ -14,6 +14,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "mock": ("everyturn.cli.mock", "mock_command"),
     "turns": ("everyturn.cli.turns", "turns_command"),
     "show": ("everyturn.cli.show", "show_command"),
+    "find": ("everyturn.cli.find", "find_command"),
     "failures": ("everyturn.cli.failures", "failures_command"),
     "export": ("everyturn.cli.export", "export_command"),
     "presets": ("everyturn.cli.presets", "presets_command"),

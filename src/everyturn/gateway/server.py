@@ -21,6 +21,7 @@ from everyturn import __version__
 from everyturn.config import Config
 from everyturn.gateway.app import App, build
 from everyturn.gateway.daily import DailyExport
+from everyturn.gateway.indexing import Indexing
 from everyturn.gateway.log import Log
 from everyturn.gateway.records import RecordSettings, open_recording
 from everyturn.presets.price import warm_prices
@@ -174,11 +175,14 @@ async def serve(config: Config, environment: Mapping[str, str]) -> None:
     await ended
 
 
-def _background(config: Config, log: Log) -> list[DailyExport]:
+def _background(config: Config, log: Log) -> list[Indexing | DailyExport]:
     """What works on the record beside the turns."""
-    if not config.records or config.export_folder is None:
+    if not config.records:
         return []
-    return [DailyExport(config.data, config.export_folder, log)]
+    indexing = Indexing(config.data, log)
+    if config.export_folder is None:
+        return [indexing]
+    return [indexing, DailyExport(config.data, config.export_folder, log)]
 
 
 def _keep_all() -> None:

@@ -7,10 +7,18 @@ walking what remains: erasing is rare and may take a while; appends wait for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import apsw
 
 from everyturn.audit import schema
+from everyturn.store.search import ERASURES
+
+COUNT_SQL: Final = (
+    f"INSERT INTO store_numbers VALUES ('{ERASURES}', 1)"
+    " ON CONFLICT (name) DO UPDATE SET value = value + 1"
+)
+"""In the same transaction, so that what was derived from the store can tell that it must go too."""
 
 
 def erase(db: apsw.Connection, turn_keys: Sequence[int]) -> None:
@@ -23,6 +31,7 @@ def erase(db: apsw.Connection, turn_keys: Sequence[int]) -> None:
     for table in ("turn_ids", "turn_ids_lookup", "open_records", "reasoning_texts_rows"):
         db.execute(f"DELETE FROM {table} WHERE turn_key IN (SELECT turn_key FROM erased)")
     _sweep(db)
+    db.execute(COUNT_SQL)
 
 
 def _sweep(db: apsw.Connection) -> None:

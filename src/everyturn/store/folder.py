@@ -86,3 +86,18 @@ class FolderLock:
     def release(self) -> None:
         """Let the next gateway have the folder."""
         os.close(self._fd)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a gateway uses a folder at this moment."""
+    try:
+        descriptor = os.open(folder / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

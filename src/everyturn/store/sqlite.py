@@ -30,6 +30,7 @@ from everyturn.store.folder import FolderLock, prepare
 from everyturn.store.keeper import LOG_PAGES_MAX, Keeper
 from everyturn.store.kept import Expiry
 from everyturn.store.rows import CODECS
+from everyturn.store.search import forget_erased
 from everyturn.store.state import Memory
 
 R = TypeVar("R", bound=Record)
@@ -285,6 +286,7 @@ class SqliteStore:
             with self._db:
                 erasure.erase(self._db, keys)
             erasure.wipe(self._db)
+            forget_erased(self.folder)
         except apsw.Error as failure:
             raise StoreFailure(f"Turns cannot be erased: {_kind(failure)}.") from failure
         finally:

@@ -1,0 +1,438 @@
+"""The search index over a store, and the queries that a person may write."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from everyturn.audit.content import ContentIndex
+from everyturn.audit.records import Group, TurnAudit
+from everyturn.store.base import StoreRefused
+from everyturn.store.finding import BadQuery, find, read_query
+from everyturn.store.said import FIELDS
+from everyturn.store.search import ALL_TURNS, BATCH_TURNS, SEARCH_NAME, SearchIndex
+from everyturn.store.sqlite import SqliteStore
+from tests.support.store_records import (
+    a_call,
+    a_tool_call,
+    a_turn,
+    an_index,
+    bytes_of,
+    closed_call,
+    closed_turn,
+    group_of,
+)
+
+LONG = " and so on" * 20
+"""Makes a text long enough to be stored apart."""
+
+CATCH_UP_FOR_EVER = """
+import sys
+from pathlib import Path
+from everyturn.store.search import SearchIndex
+index = SearchIndex(Path(sys.argv[1]))
+def told(seconds):
+    print("a step is done", flush=True)
+    return False
+index.catch_up(pause=told)
+while True:
+    pass
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    """An empty store that stays open, as a gateway's does."""
+    store = SqliteStore(tmp_path / "data")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def index(store: SqliteStore) -> Iterator[SearchIndex]:
+    """Its search index."""
+    index = SearchIndex(store.folder)
+    yield index
+    index.close()
+
+
+def compact(value: Any) -> bytes:
+    """JSON as records hold it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def message(role: str, content: Any, **more: Any) -> bytes:
+    """One message of a prompt."""
+    return compact({"role": role, "content": content, **more})
+
+
+def tell(
+    store: SqliteStore,
+    contents: ContentIndex,
+    prompt: list[bytes],
+    answer: str,
+    *,
+    asked: str | None = None,
+    **answered: Any,
+) -> TurnAudit:
+    """One whole turn; its row. answered: further members of the answer's message."""
+    turn = a_turn(user_text=json.loads(prompt[-1])["content"] if asked is None else asked)
+    opening, call = group_of(turn, contents, prompt)
+    store.append([opening])
+    contents.confirm(opening)
+    reply = {"role": "assistant", "content": answer, **answered}
+    response = compact({"choices": [{"index": 0, "message": reply}]}).decode()
+    closed = closed_turn(turn, assistant_text=answer)
+    store.append([Group((closed_call(call, response_json=response), closed))])
+    return closed
+
+
+def search(index: SearchIndex, query: str, *fields: str, limit: int = 50) -> list[str]:
+    """The ids of the turns that are found after the index caught up."""
+    assert index.catch_up()
+    wanted = fields or FIELDS
+    found = find(index.db, read_query(query, wanted), fields=wanted, limit=limit)
+    return [one.turn_id for one in found]
+
+
+@pytest.mark.parametrize("tail", ["", LONG])
+def test_a_turn_is_found_by_what_was_said(
+    store: SqliteStore, index: SearchIndex, tail: str
+) -> None:
+    """By its question, its answer, and what tools were asked and said; each in its own field."""
+    contents = an_index()
+    call = {"id": "c1", "function": {"name": "look_up", "arguments": '{"order":"O-4711"}'}}
+    asked = message("user", f"what is the refund policy{tail}")
+    one = tell(store, contents, [asked], f"let me see{tail}", tool_calls=[call]).turn_id
+    result = [message("assistant", f"let me see{tail}", tool_calls=[call])]
+    result.append(message("tool", f"thirty days{tail}", tool_call_id="c1"))
+    two = tell(store, contents, [asked, *result], f"you have a month{tail}", asked="ask").turn_id
+    three = tell(store, contents, [message("user", "hello")], "hi").turn_id
+    store.append([Group((a_tool_call(a_turn(turn_id=three), request_json='{"to":"Utrecht"}'),))])
+
+    assert search(index, "refund policy", "user") == [two, one]
+    assert search(index, "refund policy", "assistant", "tools") == []
+    assert search(index, "see", "assistant")[-1] == one
+    assert search(index, "month") == [two]
+    assert search(index, "look_up", "tools")[-1] == one
+    assert search(index, "O-4711", "tools")[-1] == one
+    assert search(index, "thirty days", "tools") == [two]
+    assert search(index, "thirty days", "user", "assistant") == []
+    assert search(index, "utrecht", "tools") == [three]
+    assert search(index, "month refund") == [two]
+
+
+@pytest.mark.parametrize("tail", ["", LONG])
+def test_history_is_not_found_again(store: SqliteStore, index: SearchIndex, tail: str) -> None:
+    """What is resent is found in the turn in which it was said; what came with it, in the first."""
+    contents = an_index()
+    prompt = [message("system", "be brief"), message("user", "brought along" + tail)]
+    prompt += [message("assistant", "of old" + tail), message("user", "first" + tail)]
+    turns = [tell(store, contents, prompt, "alpha" + LONG)]
+    for name in ("second", "third"):
+        prompt += [message("assistant", turns[-1].assistant_text)]
+        prompt += [message("user", name + tail)]
+        turns.append(tell(store, contents, prompt, f"beta {name}" + LONG))
+    ids = [turn.turn_id for turn in turns]
+
+    assert search(index, "first") == [ids[0]]
+    assert search(index, "second", "user") == [ids[1]]
+    assert search(index, "alpha") == [ids[0]]
+    assert search(index, "beta") == [ids[2], ids[1]]
+    assert search(index, '"brought along"') == [ids[0]]
+    assert search(index, '"of old"') == [ids[0]]
+    assert search(index, "brief") == []
+
+
+def test_the_same_words_of_many_turns_are_found_in_each(
+    store: SqliteStore, index: SearchIndex
+) -> None:
+    """A message that is stored once but was said in each of many turns is found in all of them."""
+    contents = an_index()
+    ids = [tell(store, contents, [message("user", "hi there")], "hi").turn_id for _ in range(200)]
+
+    assert search(index, '"hi there"', limit=1000) == ids[::-1]
+    assert search(index, '"hi there"', limit=3) == ids[:-4:-1]
+
+
+def test_parts_of_a_message_are_found(store: SqliteStore, index: SearchIndex) -> None:
+    """Text parts of a list are searched, marks of media and of reasoning are not."""
+    parts = [{"type": "text", "text": "look here"}, {"type": "image_url", "image_url": "media"}]
+    odd = message("assistant", "fine", reasoning_content="deliberated", thinking="pondered")
+    prompt = [odd, message("user", parts)]
+    turn = tell(store, an_index(), prompt, "ok", asked="look here", reasoning="mused")
+
+    assert search(index, "look here") == [turn.turn_id]
+    for word in ("media", "image_url", "deliberated", "pondered", "mused"):
+        assert search(index, word) == []
+
+
+def test_changes_are_followed(store: SqliteStore, index: SearchIndex) -> None:
+    """A turn that closes, is joined, gets a late tool run or other words is found by them."""
+    contents = an_index()
+    turn = a_turn(user_text="question")
+    opening, call = group_of(turn, contents, [message("user", "question")])
+    store.append([opening])
+    assert search(index, "answered") == []
+    closing = closed_call(call, response_json='{"choices":[]}')
+    closed = closed_turn(turn, assistant_text="answered")
+    store.append([Group((closing, closed))])
+    assert search(index, "answered") == [turn.turn_id]
+
+    second = a_call(turn, response_json=None)
+    store.append([Group((second,))])
+    assert search(index, "joined") == []
+    reply = '{"choices":[{"message":{"role":"assistant","content":"joined"}}]}'
+    store.append([Group((closed_call(second, response_json=reply),))])
+    assert search(index, "joined") == [turn.turn_id]
+    store.append([Group((a_tool_call(turn, response_json='"late"'),))])
+    assert search(index, "late", "tools") == [turn.turn_id]
+    other = msgspec.structs.replace(closed, assistant_text="corrected", revision=3)
+    store.append([Group((other,))])
+    assert search(index, "corrected") == [turn.turn_id]
+    assert search(index, "answered") == []
+
+
+def test_an_old_turn_that_changes_is_found_when_all_are_looked_at(
+    store: SqliteStore, index: SearchIndex
+) -> None:
+    """Changes of turns that are no longer among the newest wait for a wider look."""
+    old = a_turn(user_text="old")
+    store.append([Group((closed_turn(old),))])
+    store.append([Group((closed_turn(a_turn()),)) for _ in range(5)])
+    index.catch_up()
+    store.append([Group((a_tool_call(old, request_json='"afterwards"'),))])
+    query = read_query("afterwards")
+
+    index.catch_up(newest=3)
+    assert find(index.db, query, fields=FIELDS, limit=5) == []
+    index.catch_up(newest=ALL_TURNS)
+
+    assert [f.turn_id for f in find(index.db, query, fields=FIELDS, limit=5)] == [old.turn_id]
+
+
+def test_what_is_known_is_not_looked_at_again_at_rest(
+    store: SqliteStore, index: SearchIndex
+) -> None:
+    """Without a gateway, a store whose files are as they were is taken as known."""
+    turn = a_turn()
+    store.append([Group((closed_turn(turn),))])
+
+    assert index.catch_up_at_rest()
+    version = index.db.total_changes()
+    assert index.catch_up_at_rest()
+    assert index.db.total_changes() == version
+    store.append([Group((a_tool_call(turn, request_json='"more"'),))])
+    assert index.catch_up_at_rest()
+    assert len(find(index.db, read_query("more"), fields=FIELDS, limit=5)) == 1
+
+
+def test_erased_turns_leave_the_index(store: SqliteStore, index: SearchIndex) -> None:
+    """Their words are gone from the files, keys that are used again lead to the new turn only."""
+    contents = an_index()
+    kept = tell(store, contents, [message("user", "keepme")], "staying")
+    gone = tell(store, contents, [message("user", "zyxwords")], "qqanswer")
+    index.catch_up()
+    assert b"zyxwords" in bytes_of(store.folder)
+
+    store.erase([gone.turn_id])
+
+    left = bytes_of(store.folder)
+    assert b"zyxwords" not in left
+    assert b"qqanswer" not in left
+    contents.clear()
+    new = tell(store, contents, [message("user", "newcomer")], "hello")
+    assert search(index, "zyxwords") == []
+    assert search(index, "newcomer") == [new.turn_id]
+    assert search(index, "staying") == [kept.turn_id]
+
+
+def test_an_erasure_that_broke_off_is_noticed(store: SqliteStore, index: SearchIndex) -> None:
+    """Where the process died between the store and the index, the index is emptied later."""
+    gone = tell(store, an_index(), [message("user", "zyxwords")], "a")
+    index.catch_up()
+    aside = store.folder.parent / "aside"
+    (store.folder / SEARCH_NAME).rename(aside)  # Erasing does not see it.
+    store.erase([gone.turn_id])
+    aside.rename(store.folder / SEARCH_NAME)
+
+    assert search(index, "zyxwords") == []
+    assert index.db.execute("SELECT count(*) FROM words").get == 0
+
+
+def test_another_store_in_its_place_is_noticed(tmp_path: Path) -> None:
+    """An index that was made of other turns is made anew, though the keys are the same."""
+    for word in ("before", "after"):
+        store = SqliteStore(tmp_path / "data")
+        turn = tell(store, an_index(), [message("user", word)], "a")
+        index = SearchIndex(store.folder)
+        assert search(index, word) == [turn.turn_id]
+        assert search(index, "before") == ([turn.turn_id] if word == "before" else [])
+        index.close()
+        store.close()
+        for path in (tmp_path / "data").glob("everyturn.db*"):
+            path.unlink()
+
+
+def test_a_damaged_index_is_made_anew(store: SqliteStore) -> None:
+    """What is no database, or one of another form, is replaced; the store is not touched."""
+    turn = tell(store, an_index(), [message("user", "hello")], "a")
+    for damage in (b"not a database at all " * 300, b""):
+        (store.folder / SEARCH_NAME).write_bytes(damage)
+        index = SearchIndex(store.folder)
+        assert search(index, "hello") == [turn.turn_id]
+        index.db.execute("PRAGMA user_version = 7")
+        assert search(index, "hello") == [turn.turn_id]
+        index.close()
+    assert (store.folder / SEARCH_NAME).stat().st_mode & 0o777 == 0o600
+
+
+def test_an_index_that_cannot_be_written_is_read(store: SqliteStore, index: SearchIndex) -> None:
+    """Read-only it gives what it held; where there is none, it says what to do."""
+    turn = tell(store, an_index(), [message("user", "hello")], "a")
+    index.catch_up()
+    with pytest.raises(StoreRefused, match="no records"):
+        SearchIndex(store.folder.parent)
+
+    reading = SearchIndex(store.folder, is_writable=False)
+    found = find(reading.db, read_query("hello"), fields=FIELDS, limit=5)
+    reading.close()
+    index.close()
+    (store.folder / SEARCH_NAME).unlink()
+
+    assert [one.turn_id for one in found] == [turn.turn_id]
+    with pytest.raises(StoreRefused, match="no search index"):
+        SearchIndex(store.folder, is_writable=False)
+
+
+def test_a_process_that_is_killed_costs_nothing(store: SqliteStore) -> None:
+    """Killed between its steps or in one, an index goes on after what is whole."""
+    contents = an_index()
+    count = BATCH_TURNS * 3
+    for number in range(count):
+        tell(store, contents, [message("user", f"all number{number}")], "a")
+    child = subprocess.Popen(
+        [sys.executable, "-c", CATCH_UP_FOR_EVER, str(store.folder)], stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline()
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+
+    index = SearchIndex(store.folder)
+    assert len(search(index, "all", limit=1000)) == count
+    assert len(search(index, f"number{count - 1}")) == 1
+    assert index.lag == 0
+    index.close()
+
+
+FINDS = [
+    ("Das Café in Zürich", "cafe zurich"),
+    ("Das Café in Zürich", "CAFÉ"),
+    ("refunds are slow", "refund*"),
+    ("refunds are slow", "are* refunds"),
+    ("the policy on refunds", '"policy on refunds"'),
+    ("请问退款政策是什么", "退款"),
+    ("请问退款政策是什么", "退款政策 什么"),
+    ("환불정책을 알려줘", "환불"),
+    ("返金ポリシーは?", "ポリシー"),
+    ("𠮷野家で", "𠮷野家"),
+    ("Привет, Мир", "привет мир"),
+    ("a AND b", "AND"),
+    ("send to NEAR(x)", "NEAR(x)"),
+    ("user: hello", "user:hello"),
+    ("it costs 42", "42"),
+    ('he said "stop it"', 'he "stop it"'),
+    ("an unclosed quote", '"unclosed quote'),
+    ("path /etc/passwd there", "/etc/passwd"),
+    ("minus -5 and plus", "-5"),
+    ("emoji 🎉 here", "🎉 here"),
+    ("snake_case_name", "snake_case_name"),
+    ("don't", "don't"),
+    ("one\0two", "two"),
+]
+FINDS_NOT = [
+    ("the policy on refunds", '"refunds on policy"'),
+    ("请问退款政策是什么", "款退"),
+    ("refund", "refunds"),
+    ("one two", "one NOT two"),
+    ("one two", "one three"),
+    ("one two", "one OR three"),
+    ("hello", "assistant:hello"),
+]
+
+
+@pytest.fixture(scope="module")
+def sayings(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[SearchIndex, dict[str, str]]]:
+    """An index with a turn for each text of the lists, and text → turn id."""
+    store = SqliteStore(tmp_path_factory.mktemp("sayings") / "data")
+    contents = an_index()
+    texts = dict.fromkeys(said for said, _ in FINDS + FINDS_NOT)
+    ids = {text: tell(store, contents, [message("user", text)], "a").turn_id for text in texts}
+    index = SearchIndex(store.folder)
+    yield index, ids
+    index.close()
+    store.close()
+
+
+@pytest.mark.parametrize("said, query", FINDS)
+def test_a_query_finds(sayings: tuple[SearchIndex, dict[str, str]], said: str, query: str) -> None:
+    """Words of any script, phrases, beginnings, and operators as the words they are."""
+    index, ids = sayings
+
+    found = search(index, query)
+
+    assert ids[said] in found
+    assert len(found) < 4
+
+
+@pytest.mark.parametrize("said, query", FINDS_NOT)
+def test_a_query_does_not_find(
+    sayings: tuple[SearchIndex, dict[str, str]], said: str, query: str
+) -> None:
+    """All the words must be there, phrases in their order; there are no operators."""
+    index, ids = sayings
+
+    assert ids[said] not in search(index, query)
+
+
+@pytest.mark.parametrize("query", ["", " ", '"', '""', "***", "!?", "()", "\0", "\ud800", "🎉"])
+def test_a_query_without_a_word_is_refused(query: str) -> None:
+    """It says so, rather than finding nothing or everything."""
+    with pytest.raises(BadQuery, match="no word"):
+        read_query(query)
+
+
+def test_a_query_with_too_many_words_is_refused() -> None:
+    """The message names the bound."""
+    assert read_query("word " * 32).pieces == ("word",) * 32
+    with pytest.raises(BadQuery, match="33 words; at most 32"):
+        read_query("word " * 33)
+
+
+def test_an_excerpt_shows_the_place(store: SqliteStore, index: SearchIndex) -> None:
+    """Around the first word that stands in it, with the field and the ids of the turn."""
+    text = "blah " * 100 + "the Réfund policy" + " blah" * 100
+    turn = tell(store, an_index(), [message("user", text)], "a refund it is")
+    index.catch_up()
+
+    (found,) = find(index.db, read_query("refund"), fields=FIELDS, limit=5)
+
+    assert found.fields == ("user", "assistant")
+    assert "the Réfund policy" in found.excerpt
+    assert found.excerpt.startswith("…")
+    assert found.excerpt.endswith("…")
+    assert (found.turn_id, found.timestamp) == (turn.turn_id, turn.timestamp)
+    assert found.outcome == "success"
