@@ -73,14 +73,14 @@ async def run(kills: int, data: Path, seed: int, say: bool) -> tuple[Tally, Loss
             await _round(config, draw, tally)
             if say and sys.stderr.isatty():
                 print(f"\r{number + 1} of {kills} kills", end="", file=sys.stderr, flush=True)
-        process, _ = await _start(config)
+        process, _ = await start_gateway(config)
         process.send_signal(signal.SIGTERM)
         await process.wait()
     return tally, examine(data, tally)
 
 
 async def _round(config: Path, draw: random.Random, tally: Tally) -> None:
-    process, port = await _start(config)
+    process, port = await start_gateway(config)
     clients = [
         asyncio.create_task(_client(port, draw.random() < 0.5, tally)) for _ in range(CLIENTS)
     ]
@@ -103,7 +103,7 @@ async def _first_answer(tally: Tally, clients: list[asyncio.Task[None]]) -> None
         await asyncio.sleep(0.01)
 
 
-async def _start(config: Path) -> tuple[asyncio.subprocess.Process, int]:
+async def start_gateway(config: Path) -> tuple[asyncio.subprocess.Process, int]:
     """A gateway process and its port, once it listens."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
