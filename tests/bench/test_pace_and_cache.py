@@ -106,17 +106,22 @@ async def test_errors_are_not_kept(tmp_path: Path) -> None:
         assert len(made.requests["m"]) == 3
 
 
-async def test_reasoning_is_kept_with_a_cached_answer(tmp_path: Path) -> None:
-    """A row from the cache has the reasoning that its answer came with."""
+async def test_reasoning_rests_in_no_cache(tmp_path: Path) -> None:
+    """A row from the cache has no reasoning, says so, and is not taken for an unknown shape."""
 
     def answering(question: str, ask: Ask) -> Speech:
-        return speech("It is pear 0.", reasoning="so")
+        return speech("It is pear 0.", reasoning="MARKER")
 
     async with bench(tmp_path) as made:
         made.items(questions(1))
         made.answers("m", answering)
         for out in ("first", "second"):
-            await made.run(made.grid(cache="cache"), out)
+            text = '[[models]]\nname = "m"\nthinking = true\n'
+            await made.run(made.grid(text, cache="cache"), out)
 
         (row,) = made.rows("second")
-        assert (row.reasoning_content, row.reasoning_carrier) == ("so", "message.reasoning_content")
+        assert (row.reasoning_state, row.reasoning_carrier) == ("absent", None)
+        assert row.flags == ("reasoning_not_cached",)
+        kept = [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+        assert len(kept) == 2
+        assert not any(b"MARKER" in path.read_bytes() for path in kept)

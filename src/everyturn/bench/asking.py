@@ -15,8 +15,9 @@ from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
-from everyturn.bench.answer import Answer
+from everyturn.bench.answer import Answer, without_thoughts
 from everyturn.bench.budget import Budget, BudgetSpent
 from everyturn.bench.cache import Cache, Entry
 from everyturn.bench.cleaning import Cleaner
@@ -115,12 +116,25 @@ class Asker:
                 return self._from_cache(talk, entry)
         answer = await self._through(talk, body)
         if self._cache is not None and key is not None:
-            cleaned = clean_answer(answer, self._cleaner)
-            self._cache.put(key, Entry(answer=cleaned, turn_id=talk.span.turn_id))
+            said, had_thoughts = without_thoughts(answer.text or "")
+            bare = msgspec.structs.replace(
+                answer,
+                text=said if had_thoughts else answer.text,
+                reasoning=UNSET,
+                carrier=None,
+            )
+            entry = Entry(
+                answer=clean_answer(bare, self._cleaner),
+                turn_id=talk.span.turn_id,
+                had_reasoning=had_thoughts or isinstance(answer.reasoning, str),
+            )
+            self._cache.put(key, entry)
         return answer
 
     def _from_cache(self, talk: Conversation, entry: Entry) -> Answer:
         talk.cached_from = entry.turn_id
+        if entry.had_reasoning:
+            talk.flags.add("reasoning_not_cached")
         answer = entry.answer
         usage = answer.usage
         talk.attempts.append(
@@ -185,6 +199,9 @@ class Asker:
                 hold.settle(Decimal(0) if bad.is_free else None)
                 talk.attempts.append(_failed_attempt(talk, bad, started, took, worst))
                 raise
+            # Words of the provider that stand on rows and attempts as they are.
+            timed.answer.served_model = self._cleaner.maybe(timed.answer.served_model)
+            timed.answer.finish_reason = self._cleaner.maybe(timed.answer.finish_reason)
             cost = self._price.cost(timed.answer.usage) if self._price is not None else None
             if hold.settle(cost):
                 talk.flags.add("budget_bound_exceeded")

@@ -2,7 +2,8 @@
 
 An entry is known by the whole request, the model with its pinned revision, the gateway's URL, the
 item and the epoch: a repeat is never answered from another repeat, and equal texts of two items
-stay two. Errors are never kept. What rests there was cleaned as rows are.
+stay two. Errors are never kept, and reasoning is not either: it rests in rows alone. Texts are
+cleaned as those of rows are.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from everyturn.bench.folder import replace
 
 
 class Entry(msgspec.Struct, kw_only=True):
-    """One answer, and the turn that it was given in."""
+    """One answer without its reasoning, and the turn that it was given in."""
 
     answer: Answer
     turn_id: str
+    had_reasoning: bool
 
 
 _DECODER: Final = msgspec.json.Decoder(Entry)

@@ -143,7 +143,7 @@ _DATA: Final = (
     Key("by", "str", None, "Draw the same share of each category.", choices=("category",)),
     Key("documents", "str", None, "A JSONL file of documents for retrieval."),
 )
-_MODEL: Final = (
+MODEL_KEYS: Final = (
     Key("name", "str", REQUIRED, "The name in rows; the gateway is asked for it unless `model`."),
     Key("model", "str", None, "What the gateway is asked for."),
     Key("thinking", "bool", None, "Ask for reasoning, or ask for none."),
@@ -204,7 +204,7 @@ def read_grid(text: str, path: str, locate: Locate) -> Grid:
             faults.add(section, "is not a table of a grid.", nearest(section, _SECTIONS))
     run = read_table("run", tree.get("run", {}), _RUN, faults)
     data = read_table("data", tree.get("data", {}), _DATA, faults)
-    models = read_tables("models", tree.get("models"), _MODEL, faults)
+    models = read_tables("models", tree.get("models"), MODEL_KEYS, faults)
     cells = read_tables("cells", tree.get("cells"), _CELL, faults)
     scorers = read_tables("scorers", tree.get("scorers"), _SCORER, faults)
     for tables in (models, cells, scorers):

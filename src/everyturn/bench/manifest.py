@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from everyturn import __version__, ids
+from everyturn.bench.cleaning import Cleaner
 from everyturn.bench.folder import ITEMS, MANIFEST, RunFolder, RunRefused
 from everyturn.bench.grid import Grid
 from everyturn.bench.items import Document, Item, Items
@@ -90,13 +91,25 @@ def new_manifest(
         format=FORMAT,
         run_id=ids.record_id("run", bits),
         created_at=now(),
-        grid=grid,
+        grid=_without_paths(grid),
         data=data_facts(grid, items, documents, limit),
         prices=prices,
         price_sources=sources,
         presets={m.name: served.get(m.model, {}).get("preset") for m in grid.models},
         code=_code(),
     )
+
+
+def _without_paths(grid: Grid) -> Grid:
+    """The grid as it may be shown to others: files by their names alone."""
+    documents = grid.data.documents
+    data = msgspec.structs.replace(
+        grid.data,
+        path=Path(grid.data.path).name,
+        documents=None if documents is None else Path(documents).name,
+    )
+    cache = None if grid.cache is None else Path(grid.cache).name
+    return msgspec.structs.replace(grid, data=data, cache=cache)
 
 
 def _is_price(listed: Any) -> bool:
@@ -163,9 +176,20 @@ def read_manifest(folder: Path) -> Manifest:
         raise RunRefused(f"the manifest in {folder} cannot be read.", hint) from bad
 
 
-def write_items(folder: RunFolder, items: Sequence[Item]) -> None:
+def check_clean(grid: Grid, cleaner: Cleaner) -> None:
+    """Refuse a grid that holds what looks like a secret: a manifest is there to be shown."""
+    text = msgspec.json.encode(grid).decode()
+    if cleaner.text(text) != text:
+        raise RunRefused(
+            "the grid holds a key, or what looks like one.",
+            "Keys come from the environment; remove it from the file.",
+        )
+
+
+def write_items(folder: RunFolder, items: Sequence[Item], cleaner: Cleaner) -> None:
     """Keep the selected items in the run, so that it can be judged without the data file."""
-    folder.replace(ITEMS, b"".join(msgspec.json.encode(item) + b"\n" for item in items))
+    texts = (cleaner.text(msgspec.json.encode(item).decode()) for item in items)
+    folder.replace(ITEMS, b"".join(text.encode() + b"\n" for text in texts))
 
 
 def read_items(folder: Path) -> dict[str, Item]:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, overload
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from everyturn.bench.answer import ReasoningState
+from everyturn.bench.answer import ReasoningState, without_thoughts
 
 Outcome = Literal[
     "ok",
@@ -26,6 +26,8 @@ Outcome = Literal[
     "limit_reached",
     "skipped_budget",
 ]
+THOUGHTS: Final = "thoughts_in_text"
+"""Flag of a row whose answer had thoughts in its text."""
 OUTCOMES: Final = Outcome.__args__  # type: ignore[attr-defined]
 
 
@@ -146,11 +148,15 @@ def read_rows(path: Path, *, include_reasoning: Literal[True]) -> Iterator[FullR
 def read_rows(path: Path, *, include_reasoning: bool = False) -> Iterator[Row]:
     """The rows of a file, without the text of reasoning unless it is asked for.
 
-    A torn last line, which only a crash leaves, is left out.
+    Thoughts that a model left in its text by tags are reasoning too. A torn last line, which only a
+    crash leaves, is left out.
     """
     decoder: Any = _FULL_ROWS if include_reasoning else _ROWS
     for line in lines(path):
-        yield decoder.decode(line)
+        row: Row = decoder.decode(line)
+        if not include_reasoning and THOUGHTS in row.flags and row.model_answer:
+            row.model_answer = without_thoughts(row.model_answer)[0]
+        yield row
 
 
 def lines(path: Path) -> Iterator[bytes]:

@@ -28,7 +28,7 @@ from everyturn.bench.grid import Cell, Grid
 from everyturn.bench.items import Item
 from everyturn.bench.manifest import Manifest, now
 from everyturn.bench.money import dollars
-from everyturn.bench.rows import FullRow, Key, Outcome, encoded
+from everyturn.bench.rows import THOUGHTS, FullRow, Key, Outcome, encoded
 from everyturn.bench.scorers import score
 
 SHAPE_UNKNOWN: Final = "reasoning_content_shape_unknown"
@@ -216,7 +216,7 @@ class Runner:
         row.outcome = "limit_reached" if played.is_limited else outcome(answer)
         said, has_thoughts = without_thoughts(answer.text or "")
         if has_thoughts:
-            talk.flags.add("thoughts_in_text")
+            talk.flags.add(THOUGHTS)
             if not said and row.outcome == "ok":
                 row.outcome = "empty"
         is_scored = row.outcome == "ok"
@@ -238,7 +238,8 @@ class Runner:
         row.reasoning_content = text
         row.reasoning_state = state_of(text)
         is_odd = any(answer.has_odd_reasoning for answer in talk.answers)
-        if talk.answers and not isinstance(text, str) and (asked or is_odd):
+        is_new = talk.cached_from is None
+        if talk.answers and is_new and not isinstance(text, str) and (asked or is_odd):
             row.reasoning_carrier = UNKNOWN_CARRIER
             talk.flags.add(SHAPE_UNKNOWN)
             self._once(f"shape:{row.model}", f"{SHAPE_UNKNOWN}: model `{row.model}`")

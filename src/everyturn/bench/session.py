@@ -28,6 +28,7 @@ from everyturn.bench.grid import Grid
 from everyturn.bench.items import Document, Items, load_documents, load_items
 from everyturn.bench.manifest import (
     Manifest,
+    check_clean,
     check_same,
     data_facts,
     new_manifest,
@@ -39,6 +40,7 @@ from everyturn.bench.pace import Pace
 from everyturn.bench.plan import Plan, make_plan
 from everyturn.bench.rows import Key, done_keys, lines
 from everyturn.bench.runner import Runner, Tally, all_keys
+from everyturn.bench.summary import read_run, summarise, write_summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +117,11 @@ async def start(
             check_same(known, grid, data_facts(grid, items, documents, limit))
         gateway = _gateway(grid, options)
         try:
-            manifest = await _begin(folder, grid, items, documents, limit, known, gateway)
+            cleaner = Cleaner(options.known, os.urandom(32))
+            check_clean(grid, cleaner)
+            manifest = await _begin(folder, grid, items, documents, limit, known, gateway, cleaner)
             return await _go_on(
-                folder, grid, manifest, items, documents, gateway, options, stop, hooks
+                folder, grid, manifest, items, documents, gateway, stop, hooks, cleaner
             )
         finally:
             await gateway.close()
@@ -131,6 +135,7 @@ async def _begin(
     limit: int | None,
     known: Manifest | None,
     gateway: Gateway,
+    cleaner: Cleaner,
 ) -> Manifest:
     """The manifest to go by; of a new run it is written, with its items."""
     try:
@@ -146,7 +151,7 @@ async def _begin(
     if planned.refusals:
         raise RunRefused("\n".join(planned.refusals))
     if known is None:
-        write_items(folder, items.items)
+        write_items(folder, items.items, cleaner)
         write_manifest(folder, manifest)
     return manifest
 
@@ -158,11 +163,10 @@ async def _go_on(
     items: Items,
     documents: list[Document],
     gateway: Gateway,
-    options: Options,
     stop: asyncio.Event,
     hooks: Hooks,
+    cleaner: Cleaner,
 ) -> Tally:
-    cleaner = Cleaner(options.known, os.urandom(32))
     ledger = folder.appender(SPEND)
     try:
         budget = Budget(grid.budget, ledger, read_spend(folder.file(SPEND)))
@@ -200,6 +204,7 @@ async def _go_on(
             grid=grid,
         )
         await runner.run(key for key in all_keys(grid, items.items) if key not in done)
+        write_summary(folder.path, summarise(folder.path, read_run(folder.path)))
         return tally
     finally:
         ledger.close()

@@ -9,6 +9,12 @@ import click
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("everyturn.cli.bench_run", "run_command"),
+    "judge": ("everyturn.cli.bench_judge", "judge_command"),
+    "report": ("everyturn.cli.bench_report", "report_command"),
+    "compare": ("everyturn.cli.bench_compare", "compare_command"),
+    "rows": ("everyturn.cli.bench_rows", "rows_command"),
+    "export": ("everyturn.cli.bench_export", "export_command"),
+    "close": ("everyturn.cli.bench_close", "close_command"),
 }
 """Command → the module and the name it lives under."""
 

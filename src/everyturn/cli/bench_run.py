@@ -51,7 +51,7 @@ def run_command(
     once. The gateway's key comes from EVERYTURN_API_KEY. Exit status 0: complete; 1: refused, or
     stopped by a bound; 2: bad use; 130: interrupted.
     """
-    wanted = _with(load_grid(grid), concurrency, budget)
+    wanted = changed(load_grid(grid), concurrency=concurrency, budget=budget)
     options = run_options(limit)
     if dry_run:
         _tell(wanted, or_exit(lambda: asyncio.run(plan(wanted, options))))
@@ -147,10 +147,19 @@ async def watched(
             loop.remove_signal_handler(number)
 
 
-def _with(grid: Grid, concurrency: int | None, budget: str | None) -> Grid:
-    changed: dict[str, object] = {}
+def changed(
+    grid: Grid,
+    *,
+    concurrency: int | None = None,
+    budget: str | None = None,
+    gateway: str | None = None,
+) -> Grid:
+    """The grid with what the command line says."""
+    new: dict[str, object] = {}
     if concurrency is not None:
-        changed["concurrency"] = concurrency
+        new["concurrency"] = concurrency
+    if gateway is not None:
+        new["gateway"] = gateway.rstrip("/")
     if budget is not None:
         try:
             amount = Decimal(budget)
@@ -158,8 +167,8 @@ def _with(grid: Grid, concurrency: int | None, budget: str | None) -> Grid:
             raise click.BadParameter("is no amount", param_hint="--budget") from bad
         if not amount.is_finite() or amount < 0:
             raise click.BadParameter("is no amount", param_hint="--budget")
-        changed["budget"] = amount
-    return msgspec.structs.replace(grid, **changed)
+        new["budget"] = amount
+    return msgspec.structs.replace(grid, **new)
 
 
 def _tell(grid: Grid, made: Plan) -> None:
