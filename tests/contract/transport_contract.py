@@ -27,7 +27,6 @@ from tests.contract.transport_endings import EndingsContract
 from tests.support.scripted_upstream import (
     Peer,
     ScriptedUpstream,
-    a_request,
     answer,
     answering,
     answering_once,
@@ -47,7 +46,9 @@ class TransportContract(EndingsContract):
         """Method, path with query, headers in order and body reach the provider, once."""
         headers = (("authorization", "Bearer sk-test-FAKE"), ("x-one", "1"), ("x-one", "2"))
         async with ScriptedUpstream(answering(answer())) as upstream:
-            request = a_request(upstream.url + "?api-version=1%202", b"\x00body", headers=headers)
+            request = self.request_to(
+                upstream, query="?api-version=1%202", body=b"\x00body", headers=headers
+            )
             response = await transport.open(request, limits())
             await read_all(response)
 

@@ -29,9 +29,11 @@ from tests.support.scripted_upstream import (
 class EndingsContract:
     """See the module docstring."""
 
-    def request_to(self, upstream: ScriptedUpstream, **more: Any) -> UpstreamRequest:
+    def request_to(
+        self, upstream: ScriptedUpstream, *, query: str = "", **more: Any
+    ) -> UpstreamRequest:
         """A request that reaches `upstream`."""
-        return a_request(upstream.url, **more)
+        return a_request(upstream.url + query, **more)
 
     # ------------------------------------------------------------------------------ time limits
 

@@ -252,9 +252,9 @@ class LinkFault(Exception):
         self.message = message
 
 
-def encode(message: Message, payload: bytes = b"") -> bytes:
+def encode(message: Message, payload: bytes | memoryview = b"") -> bytes:
     """A message as bytes. payload: only for `Data`."""
-    return b"%b\n%b" % (_ENCODER.encode(message), payload)
+    return b"".join((_ENCODER.encode(message), b"\n", payload))
 
 
 def parse(raw: bytes) -> tuple[AnyMessage, bytes]:

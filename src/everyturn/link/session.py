@@ -253,7 +253,7 @@ class Session:
         state = self._calls.get(call)
         return 0 if state is None else state.may_send
 
-    def data(self, call: int, body: bytes) -> int:
+    def data(self, call: int, body: bytes | memoryview) -> int:
         """Send as much of `body` as there is credit for; returns how many bytes that was.
 
         For a call that is over all of it is taken, to nowhere.
@@ -428,7 +428,7 @@ class Session:
     def _open(self, call: int) -> None:
         self._calls[call] = _CallState(may_send=self._peer_window, may_receive=self._window)
 
-    def _say(self, message: Message, payload: bytes = b"") -> None:
+    def _say(self, message: Message, payload: bytes | memoryview = b"") -> None:
         """Put a message into the queue. After the end of the link there is nobody to say it to."""
         if self.state == "closed":
             return

@@ -3,7 +3,8 @@
 A transport knows nothing of what the bytes mean. It raises only typed failures (`errors.py`):
 `UpstreamUnreachable` (no connection, or lost before the first byte of the answer),
 `UpstreamTimeout`, `UpstreamStreamIncomplete` (the body stopped before its framing said so),
-`UpstreamTooLarge` (headers over their bound) and `TranslationError` (not HTTP).
+`UpstreamTooLarge` (headers over their bound) and `TranslationError` (not HTTP). One with somebody
+in between also raises `WorkerUnavailable` (nobody was asked) and `WorkerLost` (nobody knows).
 """
 
 from __future__ import annotations
@@ -28,6 +29,18 @@ class Timeouts:
     """The whole call."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Journey:
+    """What a transport tells of a call's way, beside its answer; filled while the call runs."""
+
+    worker: str | None = None
+    """Who runs the call; None where nobody stands between."""
+    queue_ms: float | None = None
+    """How long the call waited for somebody to run it."""
+    upstream_ms: float | None = None
+    """From the request's sending to the answer's end, as seen by who ran the call."""
+
+
 class UpstreamRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request to a provider, ready to be sent."""
 
@@ -38,6 +51,8 @@ class UpstreamRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Without `host`, `content-length`, `connection` and `accept-encoding`: those are the
     transport's own."""
     body: bytes = b""
+    journey: Journey | None = None
+    """Filled by transports with somebody in between; None: nobody asks."""
 
 
 class UpstreamResponse(Protocol):
