@@ -64,6 +64,17 @@ def histories(draw: st.DrawFn) -> list[Group]:
             late = a_call(turn, max_tokens=draw(st.integers(-(2**63), 2**63 - 1)))
             groups.append(Group((late,)))
             groups.append(Group((closed_turn(turn, error_code=draw(any_text)),)))
+            if draw(st.booleans()):
+                # An application says when its turn began, and more calls join.
+                earlier = closed_turn(
+                    closed_turn(turn), timestamp=turn.timestamp - draw(st.integers(0, 9))
+                )
+                groups.append(Group((earlier,)))
+                groups.append(Group((closed_turn(earlier, user_text=draw(any_text)),)))
+        if draw(st.booleans()):
+            named = a_turn(user_text=draw(any_text))
+            groups.append(Group((a_tool_call(named),)))
+            groups.append(Group((closed_turn(named, revision=1),)))
     return groups
 
 

@@ -11,7 +11,14 @@ import msgspec
 import pytest
 
 from everyturn.audit import schema
-from everyturn.audit.records import Group, QualityReview, Record, RetrievalEvent, ToolCall
+from everyturn.audit.records import (
+    Group,
+    QualityReview,
+    Record,
+    RetrievalEvent,
+    ToolCall,
+    TurnAudit,
+)
 from everyturn.store.base import RecordRefused, StoreRefused
 from everyturn.store.reader import open_reader
 from everyturn.store.sqlite import SqliteStore
@@ -140,3 +147,37 @@ def test_an_older_folder_is_brought_up_to_date(tmp_path: Path) -> None:
     assert interrupted["turn"]["error_code"] == "gateway_interrupted"
     assert (interrupted["turn"]["schema_version"], interrupted["turn"]["revision"]) == (1, 2)
     assert numbers == [(number,) for number in range(1, schema.MIGRATION_LAST + 1)]
+
+
+def test_a_turn_that_other_records_named_first_gets_its_row(tmp_path: Path) -> None:
+    """Tool runs may come before their turn, in the same commit, an earlier one or before a
+    restart; the turn has one row."""
+    turns = [a_turn() for _ in range(3)]
+    store = SqliteStore(tmp_path / "data")
+    store.append([Group((a_tool_call(turns[0]),))])
+    store.close()
+    store = SqliteStore(tmp_path / "data")
+    store.append([Group((a_tool_call(turns[1]),))])
+    store.append(
+        [Group((a_tool_call(turns[2]),)), *(Group((closed_turn(t, revision=1),)) for t in turns)]
+    )
+    store.append([Group((closed_turn(turn, revision=2, variant="b"),)) for turn in turns])
+
+    found = {turn.turn_id: (turn.revision, turn.variant) for turn in store.scan(TurnAudit)}
+    store.close()
+    assert found == {turn.turn_id: (2, "b") for turn in turns}
+
+
+def test_a_turn_whose_time_changes_stays_the_last_revision(store: SqliteStore) -> None:
+    """The time of a stored turn may change, with more revisions in the same commit; lists follow
+    the new one."""
+    turn, other = closed_turn(a_turn()), closed_turn(a_turn(timestamp=START + 1))
+    store.append([Group((turn, other))])
+    moved = [closed_turn(turn, timestamp=START + 5)]
+    for number in range(3):
+        moved.append(closed_turn(moved[-1], variant=str(number)))
+    store.append([Group((one,)) for one in moved])
+
+    assert next(store.scan(TurnAudit)) == moved[-1]
+    with open_reader(store.folder) as reader:
+        assert [row["turn_id"] for row in reader.turns()] == [turn.turn_id, other.turn_id]

@@ -76,6 +76,10 @@ class Batch:
         self.new_contents: dict[bytes, int] = {}
         self.new_nodes: dict[int, None] = {}
         self.rows: dict[str, Stored] = {}
+        self.rowless: dict[int, None] = {}
+        """Keys of turns that are new and have no row of their own yet."""
+        self._rowed: list[int] = []
+        """Keys of turns without a row that get one here."""
         self._last_rows: dict[RowsOf, int] = {}
         self._open_rows: list[Any] = []
         self._closed_keys: list[int] = []
@@ -87,6 +91,8 @@ class Batch:
         self._reasoning_rows: list[list[Any]] = []
         self._inserts: dict[type[Record], list[list[Any]]] = {t: [] for t in CODECS}
         self._replaces: dict[type[Record], list[list[Any]]] = {t: [] for t in CODECS}
+        self._retimed: dict[int, list[Any]] = {}
+        """Turn key → its last row, of one whose time changed: an application's is earlier."""
 
     # -------------------------------------------------------------- what is known
 
@@ -106,6 +112,7 @@ class Batch:
             self._turn_key_last += 1
             key = self.new_turns[turn_id] = self._turn_key_last
             self._turn_id_rows += (key, turn_id)
+            self.rowless[key] = None
             for kind in _KINDS_OF_EVERY_TURN:
                 self._last_rows[kind, key] = (key << schema.TURN_ROWS_BITS) - 1
         return key
@@ -218,20 +225,25 @@ class Batch:
             if before is None:
                 if revision != 1:
                     return None
-                if kind is TurnAudit and self.find_turn(key) is not None:
+                if kind is TurnAudit and self._may_have_row(key):
                     return None
             else:
                 last = before.record
                 assert isinstance(record, TurnAudit | ModelCall)
                 if (
                     revision != last.revision + 1
-                    or record.timestamp != last.timestamp
+                    or (kind is ModelCall and record.timestamp != last.timestamp)
                     or record.turn_id != last.turn_id
                     or not (before.is_open or (kind is TurnAudit and not will_be_open))
                 ):
                     return None
             steps.append(_Step(record, key, before, will_be_open))
         return steps
+
+    def _may_have_row(self, turn_id: str) -> bool:
+        """Whether a turn that is not remembered may have a row; other records may have named it."""
+        key = self.find_turn(turn_id)
+        return key is not None and key not in self.rowless and not self._memory.is_rowless(key)
 
     def _has_quick_contents(self, group: Group) -> bool:
         """Whether all that the group refers to is in it or known to be stored."""
@@ -279,6 +291,8 @@ class Batch:
         kind = type(record)
         codec = CODECS[kind]
         older = data = None
+        if codec.is_turn and before is None:
+            self.note_turn_row(key)
         if before is not None:
             older = (before.older or b"") + codec.digest(before.record, before.data)
         if step.is_open:
@@ -288,12 +302,26 @@ class Batch:
         else:
             row_key = None if codec.is_turn else key
             row = codec.encode(record, turn_key, row_key, elsewhere, older)
-            is_new = before is None or before.is_open
-            (self._inserts if is_new else self._replaces)[kind].append(row)
+            if before is None or before.is_open:
+                self._inserts[kind].append(row)
+            elif isinstance(record, TurnAudit) and (
+                record.timestamp != before.record.timestamp or key in self._retimed
+            ):
+                # Later ones of this commit go the same way, so that the last one is written last.
+                self._retimed[key] = row
+            else:
+                self._replaces[kind].append(row)
             if before is not None and before.is_open:
                 self._closed_keys.append(codec.open_key(key))
         if isinstance(record, TurnAudit | ModelCall):
             self.rows[step.id] = Stored(key, record, data, older, elsewhere, step.is_open)
+
+    def note_turn_row(self, turn_key: int) -> None:
+        """Remember that a turn has a row of its own from here on."""
+        if turn_key in self.rowless:
+            del self.rowless[turn_key]
+        else:
+            self._rowed.append(turn_key)
 
     def stage_open(
         self, record: Record, key: int, turn_key: int | None, data: bytes, older: bytes | None
@@ -316,6 +344,9 @@ class Batch:
         for kind, codec in CODECS.items():
             self._write_rows(codec.insert_sql, self._inserts[kind])
             self._write_rows(codec.replace_sql, self._replaces[kind])
+        for row in self._retimed.values():
+            self._db.execute(CODECS[TurnAudit].careful_replace_sql, row)
+        self._retimed.clear()
         at = 0
         for count in _counts(len(self._closed_keys)):
             self._db.execute(_delete_open_sql(count), self._closed_keys[at : at + count])
@@ -348,6 +379,7 @@ class Batch:
         memory.keep_nodes(self.new_nodes)
         memory.keep_rows(self.rows)
         memory.keep_last_rows(self._last_rows)
+        memory.keep_rowless(self.rowless, self._rowed)
 
 
 def _counts(total: int) -> list[int]:

@@ -192,6 +192,8 @@ def _write(
     if key is None:
         key = turn_key if log.is_turn else batch.next_row_key(type(record), turn_key)
     assert key is not None
+    if log.is_turn:
+        batch.note_turn_row(key)
     will_be_open = is_open(record)
     if found is not None and found.is_open != will_be_open:
         _remove(db, record, found)

@@ -22,6 +22,7 @@ _SETTLED_MAX: Final = 2_048
 _SETTLED_CHARS_MAX: Final = 8_192
 _NODES_MAX: Final = 16_384
 _LAST_ROWS_MAX: Final = 16_384
+_ROWLESS_MAX: Final = 16_384
 
 RowsOf = tuple[type[Record], int]
 """The rows of one log that belong to one turn, by its key."""
@@ -52,6 +53,7 @@ class Memory:
         self._settled: dict[str, Stored] = {}
         self._nodes: dict[int, None] = {}
         self._last_rows: dict[RowsOf, int] = {}
+        self._rowless: dict[int, None] = {}
 
     def stored(self, record_id: str) -> Stored | None:
         """The row of a turn or call, if it is remembered; None says nothing."""
@@ -66,6 +68,18 @@ class Memory:
         self._last_rows.update(last_rows)
         if len(self._last_rows) > _LAST_ROWS_MAX:
             _drop_oldest(self._last_rows, _LAST_ROWS_MAX // 8)
+
+    def is_rowless(self, turn_key: int) -> bool:
+        """Whether a turn is known to have no row of its own; False says nothing."""
+        return turn_key in self._rowless
+
+    def keep_rowless(self, rowless: dict[int, None], rowed: list[int]) -> None:
+        """Take up turns that only other records name, and let go of those that got a row."""
+        self._rowless.update(rowless)
+        for turn_key in rowed:
+            self._rowless.pop(turn_key, None)
+        if len(self._rowless) > _ROWLESS_MAX:
+            _drop_oldest(self._rowless, _ROWLESS_MAX // 8)
 
     def knows_node(self, node: int) -> bool:
         """Whether a prefix node is known to be stored; False says nothing."""
@@ -105,6 +119,7 @@ class Memory:
         self._settled.clear()
         self._nodes.clear()
         self._last_rows.clear()
+        self._rowless.clear()
         self.turns.load()
         self.contents.load()
 
