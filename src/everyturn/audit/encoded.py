@@ -11,6 +11,8 @@ by chance in one of 32,000 places of random base64, and hardly in words, ids or 
 from __future__ import annotations
 
 import base64
+import codecs
+from binascii import a2b_base64
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -31,7 +33,7 @@ PERCENT_HINT: Final = "%(?:0[9aAdD]|[2-7][0-9a-fA-F])"
 """Serialised text in which an escape hides a character of ASCII text."""
 
 _ESCAPE: Final = Pattern("%[0-9a-fA-F]{2}")
-_HAS_TEXT: Final = Pattern(BASE64_HINT)
+_HAS_TEXT: Final = Pattern(BASE64_HINT.replace(_ANY, BASE64_SIGN))
 _RUN: Final = Pattern(r"[A-Za-z0-9+/_-]{20,}(?:\r?\n[A-Za-z0-9+/_-]+)*")
 _STANDARD: Final = bytes.maketrans(b"-_", b"+/")
 _AROUND: Final = 256
@@ -39,8 +41,13 @@ _AROUND: Final = 256
 _ALIGNMENTS: Final = 4
 _BETWEEN: Final = b"\n\x1a\n"
 """Between two runs: nothing that a rule reaches over but the longest of structures."""
+_PADDING: Final = (b"", b"", b"==", b"=")
+"""By what is left over of the last group."""
+_NONE: Final[Sequence[int]] = ()
 _BROKEN_MAX: Final = 8
 _BLANK: Final = b"\x1a"
+_REPLACEMENT: Final = "\ufffd".encode()
+_ERRORS: Final = "everyturn.blank"
 _ASCII: Final = bytes(range(128)) + _BLANK * 128
 
 
@@ -59,7 +66,7 @@ def views(raw: bytes, *, has_percent: bool, has_base64: bool) -> Iterator[View]:
     if has_percent:
         yield PercentView(raw)
     if has_base64:
-        runs = [(start, raw[start:end]) for start, end in _worth_reading(raw)]
+        runs = [_Run(start, raw[start:end]) for start, end in _worth_reading(raw)]
         if runs:
             for skipped in range(_ALIGNMENTS):
                 yield Base64View(runs, skipped)
@@ -71,15 +78,20 @@ def _worth_reading(raw: bytes) -> Iterator[tuple[int, int]]:
     A picture or a signature of a megabyte holds a few characters that could be text by chance, and
     no more than these are looked at.
     """
-    for start, end in _RUN.spans(raw):
+    texts = iter(_HAS_TEXT.spans(raw))
+    text = next(texts, None)
+    for start, end in _RUN.spans(raw) if text is not None else ():
         window: tuple[int, int] | None = None
-        for first, last in _HAS_TEXT.spans(raw[start:end]):
-            if window is not None and start + first - _AROUND <= window[1]:
-                window = window[0], min(start + last + _AROUND, end)
+        # What is surely text stands in one word, and a word of that length in one run.
+        while text is not None and text[0] < end:
+            first, last = text
+            text = next(texts, None)
+            if window is not None and first - _AROUND <= window[1]:
+                window = window[0], min(last + _AROUND, end)
                 continue
             if window is not None:
                 yield window
-            window = max(start + first - _AROUND, start), min(start + last + _AROUND, end)
+            window = max(first - _AROUND, start), min(last + _AROUND, end)
         if window is not None:
             yield window
 
@@ -92,12 +104,29 @@ class PercentView:
     def __init__(self, raw: bytes) -> None:
         spans = _ESCAPE.spans(raw)
         self._escapes = [start - 2 * number for number, (start, _) in enumerate(spans)]
-        self.raw = _text(unquote_to_bytes(raw))
+        decoded = unquote_to_bytes(raw)
+        self.raw = decoded if decoded.isascii() else _text(decoded)
 
     def source(self, start: int, end: int) -> tuple[int, int]:
         """The span in the encoded text that holds these decoded bytes."""
         escapes = self._escapes
         return start + 2 * bisect_left(escapes, start), end + 2 * bisect_left(escapes, end)
+
+
+class _Run:
+    """A run of base64, standard or URL-safe."""
+
+    __slots__ = ("breaks", "place", "signs")
+
+    def __init__(self, place: int, run: bytes) -> None:
+        self.place = place
+        """Where it starts in the text."""
+        self.signs = run.translate(_STANDARD, b"\r\n")
+        """In the standard alphabet, without line breaks."""
+        self.breaks: Sequence[int] = _NONE
+        """Where in it line breaks were taken out."""
+        if len(self.signs) < len(run):
+            self.breaks = [at for at, sign in enumerate(run) if sign in b"\r\n"]
 
 
 class Base64View:
@@ -107,28 +136,25 @@ class Base64View:
     word may stand right before it; 0 to 3.
     """
 
-    __slots__ = ("_breaks", "_places", "_skipped", "_starts", "raw")
+    __slots__ = ("_runs", "_skipped", "_starts", "raw")
 
-    def __init__(self, runs: Sequence[tuple[int, bytes]], skipped: int) -> None:
+    def __init__(self, runs: Sequence[_Run], skipped: int) -> None:
         self._skipped = skipped
+        self._runs = runs
         self._starts: list[int] = []
         """Where each run starts in `raw`."""
-        self._places: list[int] = []
-        """Where it starts in the text."""
-        self._breaks: list[list[int]] = []
-        """Where in it line breaks were taken out."""
         pieces: list[bytes] = []
         length = 0
-        for place, run in runs:
-            compact = run.translate(_STANDARD, b"\r\n")[skipped:]
-            compact = compact[: len(compact) - (len(compact) % 4 == 1)]
-            decoded = _text(base64.b64decode(compact + b"=" * (-len(compact) % 4)))
+        for run in runs:
+            signs = run.signs
+            # The last group is padded, or dropped where it holds no whole byte.
+            rest = (len(signs) - skipped) % 4
+            whole = signs[skipped : len(signs) - (rest == 1)] + _PADDING[rest]
+            decoded = a2b_base64(whole)
+            if not decoded.isascii():
+                decoded = _text(decoded)
             self._starts.append(length)
-            self._places.append(place)
-            self._breaks.append(
-                [at for at, sign in enumerate(run) if sign in b"\r\n"] if b"\n" in run else []
-            )
-            pieces += [decoded, _BETWEEN]
+            pieces += (decoded, _BETWEEN)
             length += len(decoded) + len(_BETWEEN)
         self.raw = b"".join(pieces)
 
@@ -141,7 +167,7 @@ class Base64View:
         run = bisect_right(self._starts, at) - 1
         inside = at - self._starts[run]
         place = (-(-(inside + 1) * 8 // 6) - 1 if is_end else inside * 8 // 6) + self._skipped
-        breaks = self._breaks[run]
+        breaks = self._runs[run].breaks
         low, high = 0, len(breaks)
         while low < high:  # How many breaks stand before it: break i is before breaks[i] - i.
             middle = (low + high) // 2
@@ -149,7 +175,7 @@ class Base64View:
                 low = middle + 1
             else:
                 high = middle
-        return self._places[run] + place + low
+        return self._runs[run].place + place + low
 
 
 def percent_hint(value: str, plain: Callable[[str], str]) -> str:
@@ -188,14 +214,19 @@ def _text(decoded: bytes) -> bytes:
     A few broken characters are blanked one by one, as a text has them where it was cut; what has
     more is no text, and only its ASCII stays.
     """
-    if decoded.isascii():
+    broken = decoded.decode("utf-8", "replace").count("\ufffd") - decoded.count(_REPLACEMENT)
+    if broken == 0:
         return decoded
-    for _ in range(_BROKEN_MAX):
-        try:
-            decoded.decode()
-        except UnicodeDecodeError as bad:
-            blank = _BLANK * (bad.end - bad.start)
-            decoded = decoded[: bad.start] + blank + decoded[bad.end :]
-        else:
-            return decoded
-    return decoded.translate(_ASCII)
+    if broken >= _BROKEN_MAX:
+        return decoded.translate(_ASCII)
+    return decoded.decode("utf-8", _ERRORS).encode()
+
+
+def _blank(bad: UnicodeError) -> tuple[str, int]:
+    assert isinstance(bad, UnicodeDecodeError), "only decoding asks for it"
+    return _BLANK.decode() * (bad.end - bad.start), bad.end
+
+
+# The quick way to blank what is broken: the decoder asks for each place, and no exception is made
+# anew for each.
+codecs.register_error(_ERRORS, _blank)

@@ -122,6 +122,7 @@ class Redactor:
                 expand(rule.pattern),
                 check=CHECKS[rule.check] if rule.check else None,
                 is_entropy=rule.kind == "entropy",
+                candidates_max=FINDS_MAX if rule.kind == "operator" else None,
             )
             for rule in rules
         ]

@@ -105,7 +105,7 @@ class Scanner:
 class Finder:
     """One rule with its pattern compiled."""
 
-    __slots__ = ("_pattern", "check", "is_entropy", "name", "secret")
+    __slots__ = ("_candidates_max", "_pattern", "check", "is_entropy", "name", "secret")
 
     def __init__(
         self,
@@ -115,17 +115,27 @@ class Finder:
         check: Check | None = None,
         is_entropy: bool = False,
         secret: bytes = b"",
+        candidates_max: int | None = None,
     ) -> None:
-        """secret: what the pattern finds, where it finds it encoded; empty: what it finds."""
+        """secret: what the pattern finds, where it finds it encoded; empty: what it finds.
+
+        candidates_max: for a pattern that we do not know. One with an optional tail may look at all
+        of the rest of the text for each match, so matches are bounded, those that `check` refuses
+        too; past the bound all of the text is one find.
+        """
         self.name = name
         self.secret = secret
         self.check = check
         self.is_entropy = is_entropy
+        self._candidates_max = candidates_max
         self._pattern = re2.compile(pattern, options())
 
     def find(self, raw: bytes) -> Iterator[tuple[int, int]]:
         """Spans of the secrets in `raw`, left to right and apart."""
-        for match in self._pattern.finditer(raw):
+        for number, match in enumerate(self._pattern.finditer(raw)):
+            if number == self._candidates_max:
+                yield 0, len(raw)
+                return
             start, end = match.span(match.lastindex or 0)
             if start == end:
                 continue
