@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,3 +97,16 @@ def test_payloads_are_never_cut() -> None:
 
     for name in ("prompt_messages_json", "tools_json", "parameters_json", "response_json"):
         assert columns.at_rest(CALL[name], text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["é" * columns.TEXT_BYTES_MAX, "\0" * (columns.TEXT_BYTES_MAX + 1)]
+)
+def test_what_was_cut_stays_as_it_is(text: str) -> None:
+    """A text or JSON that was cut, read and stored again with its row is not cut once more."""
+    once = columns.cut(text)
+    stub = columns.cut_json(json.dumps([text], ensure_ascii=False))
+
+    assert columns.cut(once) == once
+    assert columns.cut_json(stub) == stub
+    assert columns.cut(once + "x") != once + "x"

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from everyturn import ids
+from everyturn.audit.incoming import Incoming, Taken
+from everyturn.audit.records import AccessEvent
 from everyturn.gateway.auth import new_key
 from everyturn.mock.script import HANG, Script
 from everyturn.store.reader import Reader
@@ -17,6 +19,7 @@ from everyturn.store.sqlite import SqliteStore
 from tests.gateway.test_answers import chunk
 from tests.gateway.test_auth import entry
 from tests.gateway.test_lifecycle import until
+from tests.gateway.test_metrics import scrape
 from tests.gateway.test_store_failure import locked
 from tests.support.gateway import HELLO, gateway_and_mock
 from tests.support.sending import START, accepted, an_item, send, the_turn
@@ -72,6 +75,8 @@ async def test_items_are_independent(tmp_path: Path) -> None:
     async with gateway_and_mock(tmp_path / "data") as (running, _):
         answer = await send(running, good[0], bad_word, good[1], unknown, 7, good[2])
         found = await running.client.get(f"/turns/{turn_id}")
+        metrics = await scrape(running)
+        log = running.log_lines
 
     assert answer.status_code == 200
     told = answer.json()
@@ -84,6 +89,11 @@ async def test_items_are_independent(tmp_path: Path) -> None:
     assert all(set(one) == {"index", "id", "code", "message", "param"} for one in told["refused"])
     assert "odd" not in answer.text
     stored = [row["tool_call_id"] for row in found.json()["tool_calls"]]
+    assert metrics['everyturn_records_total{log="tool_calls",result="accepted"}'] == 3
+    assert metrics['everyturn_records_total{log="unknown",result="refused"}'] == 1
+    assert metrics['everyturn_tool_calls_total{status="ok"}'] == 3
+    (line,) = [line for line in log if line["event"] == "records.refused"]
+    assert (line["count"], line["error_code"]) == (3, "invalid_value,unknown_parameter")
     assert stored == [item["tool_call_id"] for item in good]
 
 
@@ -393,14 +403,41 @@ async def test_many_senders_at_once_lose_nothing(tmp_path: Path) -> None:
     assert all(turn["turn"]["revision"] <= 8 for turn in found)
 
 
+async def test_a_defect_costs_one_item(tmp_path: Path) -> None:
+    """A record on which the gateway itself fails is refused alone, and the log tells where."""
+    async with gateway_and_mock(tmp_path / "data") as (running, _):
+        incoming = running.gateway.app.ingest.incoming
+        assert incoming is not None
+        running.gateway.app.ingest.incoming = Failing(incoming)
+        answer = await send(running, an_item("tool_calls"), an_item("access_events"))
+        log = running.log_lines
+
+    told = answer.json()
+    assert told["accepted"] == 1
+    assert [(one["index"], one["code"]) for one in told["refused"]] == [(0, "internal_error")]
+    (line,) = [line for line in log if line["event"] == "record.failed"]
+    assert line["exception"] == "ZeroDivisionError"
+
+
+class Failing:
+    """Reads records, and fails on tool runs in a way that nobody foresaw."""
+
+    def __init__(self, incoming: Incoming) -> None:
+        self._incoming = incoming
+
+    def take(self, item: Any, *, principal: str | None) -> Taken:
+        """The row of an item."""
+        if item["log"] == "tool_calls":
+            raise ZeroDivisionError
+        return self._incoming.take(item, principal=principal)
+
+
 async def test_the_request_itself_is_an_access_row(tmp_path: Path) -> None:
     """Who sent records, when and how many bytes, as of every request."""
     async with gateway_and_mock(tmp_path / "data") as (running, _):
         answer = await send(running, an_item("tool_calls"))
 
     store = SqliteStore(tmp_path / "data")
-    from everyturn.audit.records import AccessEvent
-
     (access,) = store.scan(AccessEvent)
     store.close()
     assert (access.path_template, access.status_code) == ("/v1/records", 200)

@@ -26,6 +26,9 @@ TEXT_BYTES_MAX: Final = 1 << 20
 ESCAPE: Final = "\u241b"
 _SPECIAL: Final = re.compile("[\x00\ud800-\udfff\u241b]")
 _ESCAPED: Final = re.compile("\u241b([0-9A-Fa-f]{4})")
+_CUT: Final = re.compile(r"\[cut:\d+ bytes:sha256 [0-9a-f]{64}\]")
+_CUT_MARK_CHARS_MAX: Final = 120
+_CUT_JSON: Final = '{"everyturn_cut":{"bytes":'
 _NOT_IN_JSON: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -65,12 +68,16 @@ def at_rest(column: Column, text: str) -> str:
 def cut(text: str) -> str:
     """`text`, or its first `TEXT_BYTES_MAX` bytes and a mark with length and hash of the whole.
 
-    Only a cut text is longer than `TEXT_BYTES_MAX`, so the mark cannot be mistaken for content.
+    Only a cut text is longer than `TEXT_BYTES_MAX`, so the mark cannot be mistaken for content. A
+    text that was cut and read again, for the next revision of its row, stays as it is.
     """
     if len(text) * 3 <= TEXT_BYTES_MAX:
         return text
     data = text.encode("utf-8", "surrogatepass")
     if len(data) <= TEXT_BYTES_MAX:
+        return text
+    mark = _CUT.search(text, len(text) - _CUT_MARK_CHARS_MAX)
+    if mark and mark.end() == len(text) and len(data) - len(mark[0]) <= TEXT_BYTES_MAX:
         return text
     return _start(data) + f"[cut:{len(data)} bytes:sha256 {hashlib.sha256(data).hexdigest()}]"
 
@@ -79,6 +86,9 @@ def cut_json(text: str) -> str:
     """JSON text, or, where it is too long, an object that says so and holds its beginning."""
     data = text.encode("utf-8", "surrogatepass") if len(text) * 3 > TEXT_BYTES_MAX else b""
     if len(data) <= TEXT_BYTES_MAX:
+        return text
+    # Escapes make of a byte up to six.
+    if text.startswith(_CUT_JSON) and len(data) <= 7 * TEXT_BYTES_MAX:
         return text
     stub = {
         "everyturn_cut": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()},

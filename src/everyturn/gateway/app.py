@@ -70,6 +70,7 @@ class App:
         self._recording = recording
         self._log = log
         self.chat = chat
+        self.ingest = ingest
         self.metrics = chat.metrics
         self.gauges: list[Gauges] = []
         """What works beside the turns and has something to tell."""
@@ -301,5 +302,5 @@ def build(
         for key in config.keys
     )
     incoming = Incoming(recording.cleaner, Plugins(config.plugins)) if config.records else None
-    ingest = Ingest(recording, incoming, config.request_bytes_max)
+    ingest = Ingest(recording, incoming, chat.metrics, config.request_bytes_max)
     return App(models, chat, ingest, recording, log, keys), transport

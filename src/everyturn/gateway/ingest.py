@@ -11,9 +11,9 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from everyturn.audit.incoming import Incoming, Taken, id_of
+from everyturn.audit.incoming import Taken, id_of
 from everyturn.audit.records import AccessEvent, Group, QualityReview, Record, TurnAudit
 from everyturn.audit.schema import LOG_OF
 from everyturn.audit.turn_state import TurnState
@@ -21,6 +21,8 @@ from everyturn.errors import (
     AuditUnavailable,
     CallerFault,
     EndpointNotFound,
+    Failure,
+    InternalError,
     InvalidJson,
     InvalidValue,
     MissingParameter,
@@ -31,6 +33,7 @@ from everyturn.errors import (
 from everyturn.gateway.auth import Principal
 from everyturn.gateway.guard import check_content_type
 from everyturn.gateway.http import Exchange
+from everyturn.gateway.metrics import Metrics
 from everyturn.gateway.records import Recording
 from everyturn.store.base import RecordRefused
 from everyturn.wire.reader import Malformed, key_name, read_client, write
@@ -44,22 +47,33 @@ SLICE_S: Final = 0.002
 """How long records are read before others get their turn: answers must not wait for records."""
 
 
+class Reads(Protocol):
+    """Reads records (`audit.incoming.Incoming`)."""
+
+    def take(self, item: Any, *, principal: str | None) -> Taken:
+        """The row of one item. Raises CallerFault."""
+        ...
+
+
 @dataclass(slots=True)
 class _Item:
     """One item on its way."""
 
     index: int
     taken: Taken
-    refusal: CallerFault | None = None
+    refusal: Failure | None = None
 
 
 class Ingest:
     """Serves the endpoint."""
 
-    def __init__(self, recording: Recording, incoming: Incoming | None, bytes_max: int) -> None:
+    def __init__(
+        self, recording: Recording, incoming: Reads | None, metrics: Metrics, bytes_max: int
+    ) -> None:
         """incoming: None where nothing is recorded. bytes_max: of a body."""
         self._recording = recording
-        self._incoming = incoming
+        self._metrics = metrics
+        self.incoming = incoming
         self._bytes_max = bytes_max
         self._bytes_under_way = 0
 
@@ -69,7 +83,7 @@ class Ingest:
         if "review" not in permissions:
             exchange.principal.require("record")
         check_content_type(exchange.header(b"content-type"))
-        if self._incoming is None:
+        if self.incoming is None:
             raise EndpointNotFound(
                 "this gateway records nothing", hint="Set `audit.enabled = true` in its settings."
             )
@@ -81,9 +95,10 @@ class Ingest:
         self._bytes_under_way += size
         try:
             items = _items_of(await exchange.body(self._bytes_max))
-            refused = await self._take(items, exchange.principal, self._incoming)
+            refused = await self._take(items, exchange.principal, self.incoming)
         finally:
             self._bytes_under_way -= size
+        self._tell(items, refused, exchange)
         body = {
             "accepted": len(items) - len(refused),
             "refused": [
@@ -99,16 +114,29 @@ class Ingest:
         }
         await exchange.answer(200, write(body))
 
+    def _tell(self, items: Sequence[Any], refused: dict[int, Failure], exchange: Exchange) -> None:
+        """Count what was taken and refused; a line in the log where something was refused."""
+        for index, item in enumerate(items):
+            self._metrics.record(item, is_accepted=index not in refused)
+        if refused:
+            codes = sorted({refusal.code for refusal in refused.values()})
+            self._recording.log(
+                "records.refused",
+                count=len(refused),
+                error_code=",".join(codes),
+                request_id=exchange.request_id,
+            )
+
     def _size_of(self, exchange: Exchange) -> int:
         """What the body says it has; one that does not say counts for as much as it may have."""
         declared = exchange.header(b"content-length") or ""
         return min(int(declared), self._bytes_max) if declared.isdecimal() else self._bytes_max
 
     async def _take(
-        self, items: Sequence[Any], principal: Principal, incoming: Incoming
-    ) -> dict[int, CallerFault]:
+        self, items: Sequence[Any], principal: Principal, incoming: Reads
+    ) -> dict[int, Failure]:
         """Store the items; returns why some were refused, by their place."""
-        refused: dict[int, CallerFault] = {}
+        refused: dict[int, Failure] = {}
         taken: list[_Item] = []
         until = time.perf_counter() + SLICE_S
         for index, item in enumerate(items):
@@ -120,6 +148,9 @@ class Ingest:
                 _check_permission(one.taken.record, principal)
             except CallerFault as fault:
                 refused[index] = fault
+            except Exception as bug:  # noqa: BLE001 - one item must not cost all others for ever
+                self._recording.log.bug("record.failed", bug)
+                refused[index] = InternalError("the gateway failed on this record")
             else:
                 taken.append(one)
         await self._store_rows([one for one in taken if not _is_turn(one)])

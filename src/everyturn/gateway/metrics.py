@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from everyturn.audit.schema import LOG_NAMED
 from everyturn.gateway.call import CallResult
 from everyturn.wire.reply import Reply
 
@@ -46,6 +47,8 @@ class Metrics:
         self._tokens: dict[Labels, int] = {}
         self._usage_reports: dict[Labels, int] = {}
         self._empty: dict[Labels, int] = {}
+        self._records: dict[Labels, int] = {}
+        self._tools: dict[Labels, int] = {}
 
     def request(self, *, route: str, method: str, status: int | None) -> None:
         """Count an HTTP request; status None: the client left before an answer."""
@@ -68,6 +71,16 @@ class Metrics:
             self._empty[by_model] = self._empty.get(by_model, 0) + 1
         if isinstance(reply.usage, dict):
             self._usage(by_model, reply.usage)
+
+    def record(self, item: Any, *, is_accepted: bool) -> None:
+        """Count a record that an application sent; one that came before counts again."""
+        log = item.get("log") if isinstance(item, dict) else None
+        shown = log if isinstance(log, str) and log in LOG_NAMED else "unknown"
+        labels = (("log", shown), ("result", "accepted" if is_accepted else "refused"))
+        self._records[labels] = self._records.get(labels, 0) + 1
+        if is_accepted and shown == "tool_calls":
+            status = (("status", str(item["status"])),)
+            self._tools[status] = self._tools.get(status, 0) + 1
 
     def _usage(self, by_model: Labels, usage: Mapping[str, Any]) -> None:
         self._usage_reports[by_model] = self._usage_reports.get(by_model, 0) + 1
@@ -102,6 +115,8 @@ class Metrics:
             ("tokens", "Tokens that providers reported.", self._tokens),
             ("usage_reports", "Calls whose provider reported usage.", self._usage_reports),
             ("empty_answers", "Answers without content, tool call or refusal.", self._empty),
+            ("records", "Records that applications sent, by log.", self._records),
+            ("tool_calls", "Runs of tools that applications recorded, by status.", self._tools),
         ):
             yield f"# HELP everyturn_{name}_total {meaning}"
             yield f"# TYPE everyturn_{name}_total counter"
