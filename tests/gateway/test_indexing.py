@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import httpx
 import msgspec
@@ -12,8 +17,9 @@ from everyturn.gateway.indexing import Indexing
 from everyturn.gateway.log import Log
 from everyturn.mock.script import Script
 from everyturn.store.finding import Found, find, read_query
+from everyturn.store.following import Follower
 from everyturn.store.said import FIELDS
-from everyturn.store.search import SEARCH_NAME, SearchIndex
+from everyturn.store.search import ALL_TURNS, SEARCH_NAME, SearchIndex
 from everyturn.store.sqlite import SqliteStore
 from tests.gateway.test_answers import DONE, FINISH, chunk
 from tests.gateway.test_daily import until
@@ -40,6 +46,57 @@ async def metrics_of(running: Running) -> str:
     return answer.text
 
 
+async def test_a_follower_ends_with_its_gateway(tmp_path: Path) -> None:
+    """Its stdin ends when the gateway is killed, and so does it."""
+    store = SqliteStore(tmp_path / "data")
+    tell(store, an_index(), [message("user", "hello")], "a")
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "everyturn.store.following", str(store.folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with follower:
+        assert follower.stdin is not None
+        assert follower.stdout is not None
+        assert follower.stdout.readline() == b"0\n"
+        follower.stdin.close()
+        assert follower.wait(timeout=20) == 0
+    store.close()
+
+    assert len(in_index(store.folder, "hello")) == 1
+
+
+class CountingIndex:
+    """An index that notes how many turns it is to look at, over a store that always changes."""
+
+    lag = 0
+
+    def __init__(self) -> None:
+        self.looks: list[int] = []
+
+    @property
+    def store_version(self) -> int:
+        """Another one each time."""
+        return len(self.looks)
+
+    def catch_up(self, *, newest: int, pause: Callable[[float], bool]) -> bool:
+        """Note it; a pause never ends it."""
+        self.looks.append(newest)
+        return not pause(0.0)
+
+
+def test_wider_looks_come_now_and_then() -> None:
+    """All turns are looked at in the beginning and each hour, many of them each minute."""
+    now = 0.0
+    index: Any = CountingIndex()
+    follower = Follower(index, wait=lambda _: None, clock=lambda: now)
+
+    for now in (0.0, 1.0, 2.0, 61.0, 62.0, 3600.0, 3601.0):  # noqa: B007 (the clock reads it)
+        follower.round()
+
+    assert index.looks == [ALL_TURNS, 100_000, 2_000, 100_000, 2_000, ALL_TURNS, 100_000]
+
+
 async def test_turns_are_found_seconds_later(tmp_path: Path) -> None:
     """A gateway indexes its turns by itself, those of the time before it included."""
     data = tmp_path / "data"
@@ -51,7 +108,10 @@ async def test_turns_are_found_seconds_later(tmp_path: Path) -> None:
         await until(lambda: len(in_index(data, "words of old")) == 1)
         answer = await running.chat("m", messages=[{"role": "user", "content": "a new word"}])
         await until(lambda: len(in_index(data, "new word")) == 1)
-        metrics = await metrics_of(running)
+        metrics = ""
+        async with asyncio.timeout(20):
+            while "everyturn_search_lag_turns" not in metrics:
+                metrics = await metrics_of(running)
 
     assert in_index(data, "words of old")[0].turn_id == old.turn_id
     assert in_index(data, "new word")[0].turn_id == answer.headers["x-everyturn-turn-id"]
@@ -82,7 +142,7 @@ async def test_a_failed_round_is_tried_again(tmp_path: Path) -> None:
     place = store.folder / SEARCH_NAME
     place.mkdir()
     log = BytesIO()
-    indexing = Indexing(store.folder, Log(out=log), retry_seconds=0.01, round_seconds=0.01)
+    indexing = Indexing(store.folder, Log(out=log), start_seconds=0, retry_seconds=0.01)
 
     indexing.start()
     try:
@@ -104,7 +164,7 @@ async def test_an_erased_turn_leaves_while_the_thread_runs(tmp_path: Path) -> No
     contents = an_index()
     kept = tell(store, contents, [message("user", "hello kept")], "a")
     gone = tell(store, contents, [message("user", "hello gone")], "b")
-    indexing = Indexing(store.folder, Log(is_on=False), round_seconds=0.01)
+    indexing = Indexing(store.folder, Log(is_on=False), start_seconds=0)
 
     indexing.start()
     try:

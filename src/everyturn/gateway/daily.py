@@ -1,20 +1,17 @@
 """The daily export: a thread that has each day written to files once it is over.
 
-The work is done by `everyturn export --missed` in a process of its own, with a low priority: it
-reads and writes whole days, and a thread that did that would take the interpreter from the turns.
+The work is done by `everyturn export --missed` in a process of its own (see `child`).
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
+from everyturn.gateway.child import Child
 from everyturn.gateway.log import Log
 from everyturn.store.export import last_whole_day
 
@@ -22,7 +19,6 @@ CHECK_SECONDS: Final = 60.0
 """Between two looks at the clock; short, so that a clock that was set or a sleep costs little."""
 RETRY_SECONDS: Final = 900.0
 """After an export that failed."""
-_PRIORITY: Final = 10
 
 
 class DailyExport:
@@ -38,8 +34,8 @@ class DailyExport:
         check_seconds: float = CHECK_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        self._command = [sys.executable, "-m", "everyturn", "export", "--missed"]
-        self._command += ["--data", str(data), "--out", str(out)]
+        where = ["--data", str(data), "--out", str(out)]
+        self._child = Child(["everyturn", "export", "--missed", *where])
         self._log = log
         self._clock = clock
         self._check_seconds = check_seconds
@@ -47,8 +43,6 @@ class DailyExport:
         self._done: date | None = None
         """The last day that is known to be written."""
         self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._run, name="everyturn-export", daemon=True)
         self.exports = 0
         self.failures = 0
@@ -60,9 +54,7 @@ class DailyExport:
     def stop(self) -> None:
         """End, and end an export that is under way; the next start does it again."""
         self._stop.set()
-        with self._lock:
-            if self._child is not None:
-                self._child.terminate()
+        self._child.stop()
         self._thread.join()
 
     def gauges(self) -> Mapping[str, tuple[str, float]]:
@@ -90,7 +82,7 @@ class DailyExport:
     def _export(self) -> bool:
         """Whether every day that is over was written; a failure is counted and logged."""
         try:
-            status = self._run_child()
+            status = self._child.run()
         except OSError as failure:
             return self._failed(reason=f"cannot start: {failure.strerror}")
         if self._stop.is_set():
@@ -106,17 +98,3 @@ class DailyExport:
         self.failures += 1
         self._log("export.failed", reason=reason, count=self.failures)
         return False
-
-    def _run_child(self) -> int:
-        with self._lock:
-            if self._stop.is_set():
-                return 0
-            quiet = subprocess.DEVNULL
-            child = subprocess.Popen(self._command, stdin=quiet, stdout=quiet, stderr=quiet)
-            self._child = child
-        try:
-            os.setpriority(os.PRIO_PROCESS, child.pid, _PRIORITY)
-            return child.wait()
-        finally:
-            with self._lock:
-                self._child = None

@@ -1,8 +1,8 @@
 """What is said in a turn, as the search index takes it: SQL from stored rows to three texts.
 
 `user`: what the user said. `assistant`: what the models answered. `tools`: calls of tools that
-models asked for, what was sent to tools and what they gave back. Everything is done by SQLite in
-one statement a turn, so a thread that indexes holds the interpreter for next to nothing.
+models asked for, what was sent to tools and what they gave back. SQLite does it all in one
+statement a turn; texts do not come to Python.
 
 A turn is found by what is new in it: its last user message and what came after it, its answers, its
 tool runs. Of the history before that only what no turn said before (`said`), so a conversation that

@@ -1,9 +1,11 @@
 """The search index: a file of its own beside the database, behind it by seconds, never in its way.
 
 It reads the store as any reader does and writes only `search.db`, so no turn waits for it, and what
-it holds can be made anew from the store at any time. Each step is one transaction: a process that
-is killed leaves whole turns indexed and goes on after them. Several processes may bring it up to
-date at once; each looks into the file for what is done, not into its memory.
+it holds can be made anew from the store at any time. `following` keeps it up to date.
+
+Each step is one transaction: a process that is killed leaves whole turns indexed, and the next one
+goes on after them. Several may bring it up to date at once; each looks into the file for what is
+done, not into its memory.
 
 It holds words, not texts (FTS5 without content), of what is stored: redacted, without reasoning.
 When turns are erased it is emptied, and filled again from what remains.
