@@ -32,8 +32,6 @@ def in_index(data: Path, query: str) -> list[Found]:
     """What the index holds at this moment; nothing is taken in for it."""
     index = SearchIndex(data)
     try:
-        if not index.db.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'words'").get:
-            return []
         return find(index.db, read_query(query), fields=FIELDS, limit=10)
     finally:
         index.close()

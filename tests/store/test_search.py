@@ -236,6 +236,14 @@ def test_what_is_known_is_not_looked_at_again_at_rest(
     assert len(find(index.db, read_query("more"), fields=FIELDS, limit=5)) == 1
 
 
+def test_a_new_index_knows_no_turn(store: SqliteStore, index: SearchIndex) -> None:
+    """Before anything is taken in, it can be asked, and is behind by every turn."""
+    tell(store, an_index(), [message("user", "hello")], "a")
+
+    assert index.lag == 1
+    assert find(index.db, read_query("hello"), fields=FIELDS, limit=5) == []
+
+
 def test_erased_turns_leave_the_index(store: SqliteStore, index: SearchIndex) -> None:
     """Their words are gone from the files, keys that are used again lead to the new turn only."""
     contents = an_index()
@@ -291,6 +299,8 @@ def test_a_damaged_index_is_made_anew(store: SqliteStore) -> None:
         index = SearchIndex(store.folder)
         assert search(index, "hello") == [turn.turn_id]
         index.db.execute("PRAGMA user_version = 7")
+        index.close()
+        index = SearchIndex(store.folder)
         assert search(index, "hello") == [turn.turn_id]
         index.close()
     assert (store.folder / SEARCH_NAME).stat().st_mode & 0o777 == 0o600

@@ -98,6 +98,8 @@ class SearchIndex:
         try:
             if not self.is_writable and not _is_of_this_store(db):
                 raise _none_here(self._path)
+            if db.execute("PRAGMA main.user_version").get != _FORMAT:
+                _make(db)
         except BaseException:
             db.close()
             raise
@@ -153,8 +155,7 @@ class SearchIndex:
         files = _files(self._path.with_name(DATABASE_NAME))
         mark = "SELECT value FROM marks WHERE name = 'files'"
         try:
-            is_known = self.db.execute("PRAGMA main.user_version").get == _FORMAT
-            if is_known and _is_of_this_store(self.db) and self.db.execute(mark).get == files:
+            if _is_of_this_store(self.db) and self.db.execute(mark).get == files:
                 return True
             is_whole = self.catch_up(newest=ALL_TURNS)
             self.db.execute("INSERT OR REPLACE INTO marks VALUES ('files', ?)", (files,))
@@ -223,6 +224,14 @@ class SearchIndex:
             )
 
 
+def _make(db: apsw.Connection) -> None:
+    """Make the tables of a new index, or of one that is not of this store any more."""
+    db.execute("BEGIN IMMEDIATE")
+    if not _is_of_this_store(db):
+        _empty(db)
+    db.execute("COMMIT")
+
+
 def _empty(db: apsw.Connection) -> None:
     """Empty the index, in a transaction that is open; what it held is overwritten."""
     for name in _NAMES:
@@ -242,11 +251,8 @@ def forget_erased(folder: Path) -> None:
         return
     index = SearchIndex(folder)
     try:
-        index.db.execute("BEGIN IMMEDIATE")
-        # Unless one that catches up has noticed the erasure already, and emptied it.
-        if not _is_of_this_store(index.db):
-            _empty(index.db)
-        index.db.execute("COMMIT")
+        # One that catches up may have noticed the erasure already, and emptied it.
+        _make(index.db)
         index.db.wal_checkpoint(dbname="main", mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error as failure:
         raise _failure(failure) from failure
