@@ -48,3 +48,13 @@ def test_parameters_come_back_the_same_however_often_they_are_sent(tree: dict[st
     assert cleaner.parameters(json.loads(json.dumps(tree))) == first
     assert SECRET not in first.value
     assert SECRET not in repr(vars(cleaner))
+
+
+def test_an_address_with_line_ends_is_text() -> None:
+    """What tells a key over several lines is not lost by taking an address apart."""
+    key = "FAKEfake0123456789FAKEfake0123456789"
+
+    cleaned = CLEANER.url(f"PuTTY-User-Key-File-3: rsa\nPrivate-Lines: 1\n{key}")
+
+    assert key not in cleaned
+    assert "[redacted:putty_key:" in cleaned

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,25 @@ from click.testing import CliRunner
 from openai import APIError, AsyncOpenAI
 
 import everyturn
+from everyturn import ids
+from everyturn.audit.schema import LOGS
 from everyturn.cli.main import main
 from everyturn.mock.script import ABORT, Script
 from everyturn.mock.server import MockProvider
 from everyturn.sdk.process import this_process
+from everyturn.store.export import export_day
 from tests.gateway.test_answers import DONE, FINISH, chunk
 from tests.support import canaries
 from tests.support.canaries import CANARIES, KINDS_MIN, TEXTS, TOGETHER, found_in, halves
 from tests.support.gateway import HELLO, Running, running_gateway
+from tests.support.sending import START, an_item, send
 
 KNOWN = "correct horse FAKE battery staple"
 PROVIDER_KEY = "provider FAKE key in no format at all"
 OWN = "TICKET-FAKE-000042"
 EXTRA = f"""
+[plugins.canaries]
+fields = {{ filter = "str", why = "list" }}
 [reasoning]
 store = "keep"
 [redaction]
@@ -70,9 +77,10 @@ def error_body() -> bytes:
 class Visit:
     """One client at a gateway, asking for everything that can hold a secret."""
 
-    def __init__(self, running: Running, mock: MockProvider) -> None:
+    def __init__(self, running: Running, mock: MockProvider, folder: Path) -> None:
         self.running = running
         self.mock = mock
+        self.folder = folder
         self.turn_ids: list[str] = []
 
     async def ask(self, script: Script | None, **body: Any) -> Any:
@@ -193,6 +201,35 @@ class Visit:
                     model="m", messages=[{"role": "user", "content": TOGETHER}]
                 )
 
+    async def records(self) -> None:
+        """What applications record: by the SDK, and by hand with the text in every field that takes
+        one."""
+        before = everyturn.counters()
+        await asyncio.to_thread(self._by_sdk)
+        after = everyturn.counters()
+        assert after["sent"] - before["sent"] >= 5 * len(CANARIES)
+        assert after["refused"] == before["refused"]
+        for start in range(0, len(CANARIES), 100):
+            items = [item for p in CANARIES[start : start + 100] for item in items_of(p.text)]
+            answer = await send(self.running, *items)
+            assert answer.json() == {"accepted": len(items), "refused": []}
+        refused = [an_item("tool_calls", request_id=p.core, tool_name=p.text) for p in CANARIES]
+        await send(self.running, *refused)
+        odd = [an_item("tool_calls", status=p.text, **{p.text: 1}) for p in CANARIES]
+        assert (await send(self.running, *odd)).json()["accepted"] == 0
+
+    def _by_sdk(self) -> None:
+        given = this_process().given
+        url = self.running.url.removesuffix("/v1")
+        everyturn.configure(url=url, spill_folder=self.folder / "spill")
+        try:
+            for planted in CANARIES:
+                tell_all(planted.text)
+            assert everyturn.flush(60)
+        finally:
+            everyturn.configure(url="http://127.0.0.1:9", spill_folder=self.folder / "after")
+            this_process().given = given
+
     async def readings(self) -> str:
         """What the gateway and the commands give back of all that."""
         client, ids = self.running.client, self.turn_ids
@@ -217,11 +254,40 @@ def models(url: str) -> list[dict[str, Any]]:
     ]
 
 
+def items_of(text: str) -> list[dict[str, Any]]:
+    """A record of each log in which every field that takes any text, or any JSON, is this one."""
+    turn_id = ids.generate_turn_id()
+    items = []
+    for log in LOGS:
+        item = an_item(log.name, turn_id)
+        for column in log.columns:
+            if column.name in item or column.name in NOT_ANY_TEXT:
+                continue
+            if column.kind == "text":
+                item[column.name] = text
+            elif column.kind == "json" and column.name != "attributes_json":
+                item[column.name] = [text, {"raw": json.dumps({"inner": text})}]
+        items.append(item)
+    return items
+
+
+NOT_ANY_TEXT = {
+    *("request_id", "trace_id", "span_id", "parent_span_id", "fallback_of", "transport"),
+    *("outcome", "failure_type", "human_review_status", "label_primary_issue", "stream_state"),
+    *("principal", "redaction_rules_version", "redactions_json", "sources_by_field_json"),
+}
+"""Fields of a closed set, ids, and what no sender says."""
+
+
 def commands(data: Path, turn_ids: Iterable[str]) -> str:
     """What the commands print of these turns."""
-    given = [["turns", "--limit", "2000"], ["failures"]]
+    day = datetime.fromtimestamp(START / 1e6, UTC).date().isoformat()
+    out = str(data.parent / "export")
+    given = [["turns", "--limit", "2000"], ["failures"], ["find", "FAKE"], ["find", "refused"]]
+    given += [["export", "--day", day, "--out", out]]
     given += [["show", turn_id, "--include-reasoning"] for turn_id in turn_ids]
     env = {"EVERYTURN_DATA": str(data)}
+    list(export_day(data, datetime.now(UTC).date(), data.parent / "export"))
     return "".join(CliRunner().invoke(main, line, env=env).output for line in given)
 
 
@@ -239,13 +305,14 @@ async def test_no_canary_is_found_at_rest(tmp_path: Path) -> None:
         MockProvider() as mock,
         running_gateway(models(mock.url), data, extra=EXTRA, environment=ENVIRONMENT) as running,
     ):
-        visit = Visit(running, mock)
+        visit = Visit(running, mock, data.parent)
         await visit.requests()
         await visit.answers()
         await visit.errors()
         await visit.refusals()
         await visit.headers()
         await visit.openai_client()
+        await visit.records()
         readings = await visit.readings()
         told = await asyncio.to_thread(commands, data, visit.turn_ids[-5:] + visit.turn_ids[:20])
         # While it is open: the write-ahead log still has all that was ever written.
@@ -254,7 +321,7 @@ async def test_no_canary_is_found_at_rest(tmp_path: Path) -> None:
 
     assert any(path.name.endswith("-wal") and content for path, content in files.items())
     given = [readings.encode(), told.encode(), log.encode(), *files.values()]
-    assert all(given)
+    assert len(list(data.parent.glob("export/*.jsonl"))) >= len(LOGS)
     assert set().union(*map(all_found, given)) == set()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from everyturn.cli.main import main
 from everyturn.gateway.auth import new_key
 from everyturn.mock.script import ABORT, Script
 from everyturn.mock.server import MockProvider
+from everyturn.store.export import export_day
 from tests.gateway.test_answers import DONE, FINISH, chunk
 from tests.support.gateway import HELLO, Running, gateway_and_mock, running_gateway
 
@@ -102,8 +104,9 @@ async def fill(running: Running, mock: MockProvider, *, is_streamed: bool) -> li
 
 
 def outputs(data: Path, turn_ids: Iterable[str]) -> str:
-    """What the commands print about the record without asking for reasoning."""
-    shown = [["turns"], ["turns", "--json"]]
+    """What the commands print about the record without asking for reasoning; exports it too."""
+    list(export_day(data, datetime.now(UTC).date(), data.parent / "export"))
+    shown = [["turns"], ["turns", "--json"], ["failures"], ["find", MARKER], ["find", "wonder"]]
     shown += [["show", turn_id, *more] for turn_id in turn_ids for more in ([], ["--json"])]
     env = {"EVERYTURN_DATA": str(data)}
     return "".join(CliRunner().invoke(main, arguments, env=env).output for arguments in shown)

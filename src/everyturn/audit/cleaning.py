@@ -122,6 +122,9 @@ class Cleaner:
         return known
 
     def _url(self, url: str) -> str:
+        if not url.isprintable():
+            # No address. Taking one apart drops line ends, and with them what tells a key.
+            return self._redactor.redact_text(url).value
         try:
             parts = urlsplit(url)
             query = "&".join(self._pair(pair) for pair in parts.query.split("&") if pair)
