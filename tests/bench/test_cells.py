@@ -138,7 +138,7 @@ async def test_a_function_makes_the_prompt_and_its_failure_ends_the_run(
         made.items(questions(2))
         await made.run(made.grid(cells))
         assert [row.outcome for row in made.rows()] == ["ok", "ok"]
-        assert "WHAT IS 0?" in made.requests["m"][0]
+        assert any("WHAT IS 0?" in request for request in made.requests["m"])
 
         made.items(questions(3))
         with pytest.raises(RunRefused, match=r"cell `mine` failed for item `q2`: KeyError") as bad:
