@@ -292,10 +292,13 @@ async def test_what_is_not_said_stays_the_gateways(tmp_path: Path) -> None:
         )
         later = (await the_turn(running, turn_id))["turn"]
 
+    with Reader(path) as reader:
+        open_turns = reader.turns(outcome="open")
     assert joined.status_code == 200
     assert (found["outcome"], found["chat_id"], found["model_call_count"]) == ("success", "c1", 1)
     assert found["sources_by_field_json"]["outcome"] == "gateway"
     assert (unsaid["outcome"], unsaid["error_code"], unsaid["chat_id"]) == (None, None, "c2")
+    assert open_turns == []
     assert (later["chat_id"], later["duration_ms"], later["model_call_count"]) == ("c1", 5.0, 2)
 
 

@@ -109,7 +109,7 @@ class AccessEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defa
 class TurnAudit(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """One turn, from what the gateway saw and what the application says of it (see `merge`).
 
-    Open while neither an outcome nor a duration is known.
+    Open while only the gateway told of it and neither outcome nor duration is known.
     """
 
     turn_id: str
@@ -388,8 +388,12 @@ def is_open(record: Record) -> bool:
     """Whether a later revision is still to come, as far as the record says."""
     match record:
         case TurnAudit():
-            # An application may end a turn without a word on its outcome.
-            return record.outcome is None and record.duration_ms is None
+            # An application tells of a turn that is over, maybe without a word on its outcome.
+            return (
+                record.outcome is None
+                and record.duration_ms is None
+                and record.sources_by_field_json is None
+            )
         case ModelCall():
             return record.stream_state is None
         case _:

@@ -244,13 +244,13 @@ def _usage(call: dict[str, Any]) -> Iterator[Line]:
 
 def _ending(turn: dict[str, Any]) -> Iterator[Line]:
     yield Line("end", "", is_head=True)
-    if turn["outcome"] is None and turn["duration_ms"] is None:
+    said = turn["sources_by_field_json"]
+    if turn["outcome"] is None and turn["duration_ms"] is None and said is None:
         yield Line("outcome", "open: the turn has not ended")
         return
     kind = "" if turn["failure_type"] == "none" else f", {turn['failure_type']}"
     code = "" if turn["error_code"] is None else f", {turn['error_code']}"
     yield Line("outcome", f"{turn['outcome'] or 'not said'}{kind}{safe(code)}")
-    said = turn["sources_by_field_json"]
     if said:
         told = [name for name, source in said.items() if source == "application"]
         yield Line("application's", ", ".join(told))

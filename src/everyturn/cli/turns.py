@@ -118,7 +118,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
     table.add_column("ms", justify="right", no_wrap=True)
     table.add_column("asked", overflow="ellipsis", no_wrap=True)
     for row in rows:
-        outcome = row["outcome"] or ("open" if row["duration_ms"] is None else "not said")
+        is_open = row["duration_ms"] is None and row["sources_by_field_json"] is None
+        outcome = row["outcome"] or ("open" if is_open else "not said")
         error = f" {safe_line(row['error_code'], _WORDS_MAX)}" if row["error_code"] else ""
         duration = row["duration_ms"]
         table.add_row(

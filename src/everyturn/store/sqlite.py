@@ -234,12 +234,7 @@ class SqliteStore:
         now: microseconds. Each gets a further revision; what was not known stays unknown.
         """
         calls = [call for _, call in self._open_records(ModelCall)]
-        turns = {
-            turn.turn_id: turn
-            for _, turn in self._open_records(TurnAudit)
-            # One that only an application told of had no call here that could be interrupted.
-            if turn.sources_by_field_json is None or self._call_count(turn.turn_id, "ours")
-        }
+        turns = {turn.turn_id: turn for _, turn in self._open_records(TurnAudit)}
         for call in calls:
             if call.turn_id not in turns:
                 turns.update((one.turn_id, one) for one in self._turn_rows(call.turn_id))
@@ -262,13 +257,10 @@ class SqliteStore:
         found = self._db.execute(f"{codec.select_sql} WHERE r.turn_key = ?", (key,))
         return [cast(TurnAudit, codec.decode(row)) for row in found]
 
-    def _call_count(self, turn_id: str, which: Literal["all", "ours"] = "all") -> int:
-        """Calls of a turn that are stored; `ours`: without those that were made elsewhere."""
+    def _call_count(self, turn_id: str) -> int:
         self._memory.turns.ask([turn_id])
         key = self._memory.turns.find(turn_id)
         closed = f"SELECT count(*) FROM model_calls_rows r WHERE {schema.turn_range_sql('?1')}"
-        if which == "ours":
-            closed += " AND r.transport IS NOT 'external'"
         still_open = (
             f"SELECT count(*) FROM open_records o WHERE {schema.open_range_sql('?1')}"
             " AND o.log = 'model_calls'"
