@@ -32,7 +32,7 @@ def in_index(data: Path, query: str) -> list[Found]:
     """What the index holds at this moment; nothing is taken in for it."""
     index = SearchIndex(data)
     try:
-        return find(index.db, read_query(query), fields=FIELDS, limit=10)
+        return find(index, read_query(query), fields=FIELDS, limit=10)
     finally:
         index.close()
 

@@ -16,7 +16,7 @@ import pytest
 
 from everyturn.audit.content import ContentIndex
 from everyturn.audit.records import Group, TurnAudit
-from everyturn.store.base import StoreRefused
+from everyturn.store.base import StoreFailure, StoreRefused
 from everyturn.store.finding import BadQuery, find, read_query
 from everyturn.store.said import FIELDS
 from everyturn.store.search import ALL_TURNS, BATCH_TURNS, SEARCH_NAME, SearchIndex
@@ -100,7 +100,7 @@ def search(index: SearchIndex, query: str, *fields: str, limit: int = 50) -> lis
     """The ids of the turns that are found after the index caught up."""
     assert index.catch_up()
     wanted = fields or FIELDS
-    found = find(index.db, read_query(query, wanted), fields=wanted, limit=limit)
+    found = find(index, read_query(query, wanted), fields=wanted, limit=limit)
     return [one.turn_id for one in found]
 
 
@@ -214,10 +214,10 @@ def test_an_old_turn_that_changes_is_found_when_all_are_looked_at(
     query = read_query("afterwards")
 
     index.catch_up(newest=3)
-    assert find(index.db, query, fields=FIELDS, limit=5) == []
+    assert find(index, query, fields=FIELDS, limit=5) == []
     index.catch_up(newest=ALL_TURNS)
 
-    assert [f.turn_id for f in find(index.db, query, fields=FIELDS, limit=5)] == [old.turn_id]
+    assert [f.turn_id for f in find(index, query, fields=FIELDS, limit=5)] == [old.turn_id]
 
 
 def test_what_is_known_is_not_looked_at_again_at_rest(
@@ -233,7 +233,7 @@ def test_what_is_known_is_not_looked_at_again_at_rest(
     assert index.db.total_changes() == version
     store.append([Group((a_tool_call(turn, request_json='"more"'),))])
     assert index.catch_up_at_rest()
-    assert len(find(index.db, read_query("more"), fields=FIELDS, limit=5)) == 1
+    assert len(find(index, read_query("more"), fields=FIELDS, limit=5)) == 1
 
 
 def test_a_new_index_knows_no_turn(store: SqliteStore, index: SearchIndex) -> None:
@@ -241,7 +241,8 @@ def test_a_new_index_knows_no_turn(store: SqliteStore, index: SearchIndex) -> No
     tell(store, an_index(), [message("user", "hello")], "a")
 
     assert index.lag == 1
-    assert find(index.db, read_query("hello"), fields=FIELDS, limit=5) == []
+    assert (store.folder / SEARCH_NAME).stat().st_mode & 0o777 == 0o600
+    assert find(index, read_query("hello"), fields=FIELDS, limit=5) == []
 
 
 def test_erased_turns_leave_the_index(store: SqliteStore, index: SearchIndex) -> None:
@@ -291,19 +292,52 @@ def test_another_store_in_its_place_is_noticed(tmp_path: Path) -> None:
             path.unlink()
 
 
-def test_a_damaged_index_is_made_anew(store: SqliteStore) -> None:
-    """What is no database, or one of another form, is replaced; the store is not touched."""
+def test_an_index_of_another_form_is_made_anew(store: SqliteStore) -> None:
+    """One that another version made, or that is empty, is filled again; others cannot read it."""
     turn = tell(store, an_index(), [message("user", "hello")], "a")
-    for damage in (b"not a database at all " * 300, b""):
-        (store.folder / SEARCH_NAME).write_bytes(damage)
+    (store.folder / SEARCH_NAME).write_bytes(b"")
+    for _ in range(2):
         index = SearchIndex(store.folder)
         assert search(index, "hello") == [turn.turn_id]
         index.db.execute("PRAGMA user_version = 7")
         index.close()
-        index = SearchIndex(store.folder)
-        assert search(index, "hello") == [turn.turn_id]
-        index.close()
-    assert (store.folder / SEARCH_NAME).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_a_damaged_index_is_made_anew(store: SqliteStore, first: int) -> None:
+    """Wherever the damage is: it fails at most once, and then all is found; the store is whole."""
+    contents = an_index()
+    ids = [tell(store, contents, [message("user", f"hello {n}")], "a").turn_id for n in range(99)]
+    index = SearchIndex(store.folder)
+    index.catch_up()
+    index.close()
+    place = store.folder / SEARCH_NAME
+    data = bytearray(place.read_bytes())
+    data[first * 4096 :] = b"\xff" * (len(data) - first * 4096)
+    place.write_bytes(data)
+
+    failures = 0
+    for _ in range(2):
+        try:
+            index = SearchIndex(store.folder)
+            assert search(index, "hello", limit=1000) == ids[::-1]
+            index.close()
+        except StoreFailure:
+            failures += 1
+
+    assert failures < 2
+
+
+def test_a_damaged_turn_does_not_hold_up_the_others(store: SqliteStore, index: SearchIndex) -> None:
+    """It is counted and passed by."""
+    contents = an_index()
+    bad = tell(store, contents, [message("user", "rotten" + LONG)], "a")
+    store._db.execute("UPDATE contents SET text = replace(text, 'rotten', '\"rot\"')")
+    good = tell(store, contents, [message("user", "fine" + LONG)], "a")
+
+    assert search(index, "fine") == [good.turn_id]
+    assert bad.turn_id not in search(index, "rotten")
+    assert index.unreadable == 1
 
 
 def test_an_index_that_cannot_be_written_is_read(store: SqliteStore, index: SearchIndex) -> None:
@@ -314,7 +348,7 @@ def test_an_index_that_cannot_be_written_is_read(store: SqliteStore, index: Sear
         SearchIndex(store.folder.parent)
 
     reading = SearchIndex(store.folder, is_writable=False)
-    found = find(reading.db, read_query("hello"), fields=FIELDS, limit=5)
+    found = find(reading, read_query("hello"), fields=FIELDS, limit=5)
     reading.close()
     index.close()
     (store.folder / SEARCH_NAME).unlink()
@@ -438,7 +472,7 @@ def test_an_excerpt_shows_the_place(store: SqliteStore, index: SearchIndex) -> N
     turn = tell(store, an_index(), [message("user", text)], "a refund it is")
     index.catch_up()
 
-    (found,) = find(index.db, read_query("refund"), fields=FIELDS, limit=5)
+    (found,) = find(index, read_query("refund"), fields=FIELDS, limit=5)
 
     assert found.fields == ("user", "assistant")
     assert "the Réfund policy" in found.excerpt

@@ -14,16 +14,18 @@ from rich.text import Text
 from everyturn.cli.folder import data_option, told_failures
 from everyturn.cli.names import Names
 from everyturn.cli.terminal import safe_line
+from everyturn.store.base import StoreFailure
 from everyturn.store.document import rfc3339
 from everyturn.store.finding import BadQuery, Found, Query, find, read_query
 from everyturn.store.folder import is_held
 from everyturn.store.said import FIELDS
-from everyturn.store.search import open_index
+from everyturn.store.search import SearchIndex, open_index
 from everyturn.wire.reader import write
 
 CATCH_UP_SECONDS: Final = 2.0
 """How long it takes in new turns itself while a gateway does so too."""
 _EXCERPT_CHARS: Final = 130
+_LAG_TO_TELL: Final = 10_000
 
 
 @click.command("find")
@@ -78,19 +80,30 @@ def find_command(
 def _find(data: Path, query: Query, fields: tuple[str, ...], limit: int) -> list[Found]:
     index = open_index(data)
     try:
-        if not index.is_writable:
-            click.echo("The index cannot be written here; newer turns may be missing.", err=True)
-        elif is_held(data):
-            index.catch_up(seconds=CATCH_UP_SECONDS)
-        else:
-            if index.lag > 10_000:
-                click.echo(f"Taking {index.lag} turns into the index first …", err=True)
-            index.catch_up_at_rest()
+        _catch_up(index, data)
         if index.lag:
             click.echo(f"{index.lag} turns are not in the index yet.", err=True)
-        return find(index.db, query, fields=fields, limit=limit)
+        if index.unreadable:
+            click.echo(f"{index.unreadable} turns are damaged and not in the index.", err=True)
+        return find(index, query, fields=fields, limit=limit)
     finally:
         index.close()
+
+
+def _catch_up(index: SearchIndex, data: Path) -> None:
+    if not index.is_writable:
+        click.echo("The index cannot be written here; newer turns may be missing.", err=True)
+        return
+    if not is_held(data):
+        if index.lag > _LAG_TO_TELL:
+            click.echo(f"Taking {index.lag} turns into the index first …", err=True)
+        index.catch_up_at_rest()
+        return
+    try:
+        index.catch_up(seconds=CATCH_UP_SECONDS)
+    except StoreFailure:
+        # The gateway's own process is at it, and may be held up by turns; what is there answers.
+        click.echo("The index is being written; newer turns may be missing.", err=True)
 
 
 def _told(one: Found) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import apsw
 
 from everyturn.audit import schema
 from everyturn.audit.columns import unescape
-from everyturn.store.base import StoreFailure
 from everyturn.store.said import FIELDS, PIECES_SQL, spaced
+from everyturn.store.search import SearchIndex
 
 PIECES_MAX: Final = 32
 """Words and phrases of a query; more are refused."""
@@ -75,21 +75,16 @@ def read_query(text: str, fields: Sequence[str] = FIELDS) -> Query:
     return Query(tuple(pieces), f"{{{' '.join(fields)}}} : ({' AND '.join(terms)})")
 
 
-def find(db: apsw.Connection, query: Query, *, fields: Sequence[str], limit: int) -> list[Found]:
-    """The newest turns that have all the words, the newest first. Raises StoreFailure.
-
-    db: a connection to the index with the store attached, as `search.SearchIndex` has it.
-    """
+def find(index: SearchIndex, query: Query, *, fields: Sequence[str], limit: int) -> list[Found]:
+    """The newest turns that have all the words, the newest first. Raises StoreFailure."""
     try:
-        rows: list[Any] = db.execute(
+        rows: list[Any] = index.db.execute(
             "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?",
             (query.expression, limit),
         ).fetchall()
-        found = [_found(db, key, query, fields) for (key,) in rows]
+        found = [_found(index.db, key, query, fields) for (key,) in rows]
     except apsw.Error as failure:
-        raise StoreFailure(
-            f"The search index cannot be used: {type(failure).__name__}."
-        ) from failure
+        raise index.failed(failure) from failure
     return [one for one in found if one is not None]
 
 

@@ -77,22 +77,20 @@ class SearchIndex:
         open_read_only(folder).close()
         self.is_writable = is_writable
         self._path = folder / SEARCH_NAME
-        if is_writable:
-            make_private(self._path)
         try:
             self.db = self._open()
         except (apsw.NotADBError, apsw.CorruptError) as failure:
+            told = self.failed(failure)
             if not is_writable:
-                raise _failure(failure) from failure
-            # All of it can be made anew, and only so.
-            _remove(self._path)
-            make_private(self._path)
+                raise told from failure
             self.db = self._open()
         except apsw.Error as failure:
-            raise _failure(failure) from failure
+            raise self.failed(failure) from failure
 
     def _open(self) -> apsw.Connection:
-        if not self.is_writable and not self._path.exists():
+        if self.is_writable:
+            make_private(self._path)
+        elif not self._path.exists():
             raise _none_here(self._path)
         db = _open(self._path, is_writable=self.is_writable)
         try:
@@ -121,8 +119,25 @@ class SearchIndex:
             last = self.db.execute("SELECT coalesce(max(turn_key), 0) FROM turn_ids").get
             done = self.db.execute(f"SELECT {_LAST}").get
         except apsw.Error as failure:
-            raise _failure(failure) from failure
+            raise self.failed(failure) from failure
         return max(0, int(last) - int(done))
+
+    @property
+    def unreadable(self) -> int:
+        """How many times a turn could not be taken in because its rows are damaged."""
+        try:
+            return int(self.db.execute(f"SELECT {_mark_sql('unreadable')}").get)
+        except apsw.Error as failure:
+            raise self.failed(failure) from failure
+
+    def failed(self, failure: apsw.Error) -> StoreFailure:
+        """What is to be raised for a failure; where the file is damaged, it goes.
+
+        All of it can be made anew, and the next one that opens it does.
+        """
+        if isinstance(failure, apsw.CorruptError | apsw.NotADBError) and self.is_writable:
+            _remove(self._path)
+        return _failure(failure)
 
     def catch_up(
         self,
@@ -143,7 +158,7 @@ class SearchIndex:
             try:
                 more, changed_from = self._step(newest, changed_from)
             except apsw.Error as failure:
-                raise _failure(failure) from failure
+                raise self.failed(failure) from failure
             now = time.monotonic()
             if not more:
                 return True
@@ -160,7 +175,7 @@ class SearchIndex:
             is_whole = self.catch_up(newest=ALL_TURNS)
             self.db.execute("INSERT OR REPLACE INTO marks VALUES ('files', ?)", (files,))
         except apsw.Error as failure:
-            raise _failure(failure) from failure
+            raise self.failed(failure) from failure
         return is_whole
 
     def _step(self, newest: int, changed_from: int | None) -> tuple[bool, int | None]:
@@ -224,6 +239,10 @@ class SearchIndex:
             )
 
 
+def _mark_sql(name: str) -> str:
+    return f"coalesce((SELECT value FROM marks WHERE name = '{name}'), 0)"
+
+
 def _make(db: apsw.Connection) -> None:
     """Make the tables of a new index, or of one that is not of this store any more."""
     db.execute("BEGIN IMMEDIATE")
@@ -261,8 +280,15 @@ def forget_erased(folder: Path) -> None:
 
 
 def _take_in(db: apsw.Connection, key: int) -> None:
-    for sql in (NOTE_SAID_SQL, NOTE_WALKED_SQL, INDEX_SQL):
-        db.execute(sql, (key,))
+    try:
+        for sql in (NOTE_SAID_SQL, NOTE_WALKED_SQL, INDEX_SQL):
+            db.execute(sql, (key,))
+    except (apsw.SQLError, apsw.TooBigError):
+        # Rows that are damaged, or longer together than SQLite takes: counted, and passed by, for
+        # no later turn would be found otherwise.
+        db.execute(
+            f"INSERT OR REPLACE INTO marks SELECT 'unreadable', {_mark_sql('unreadable')} + 1"
+        )
     db.execute(
         f"INSERT OR REPLACE INTO indexed SELECT i.turn_key, {_VERSION}"
         " FROM (SELECT ? AS turn_key) i",
