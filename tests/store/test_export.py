@@ -25,6 +25,9 @@ from everyturn.store.export import (
 from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import (
     a_call,
+    a_retrieval,
+    a_review,
+    a_tool_call,
     a_turn,
     an_access,
     an_index,
@@ -90,6 +93,31 @@ def test_a_day_is_one_file_a_table(store: SqliteStore, tmp_path: Path) -> None:
     assert turn["user_text"] == "Hello\0there"
     assert call["prompt_messages_json"] == [{"role": "user", "content": "number 1"}]
     assert b'"response_json":{"n":1.50}' in (out / "model_calls-2026-03-02.jsonl").read_bytes()
+
+
+def test_what_applications_tell_is_exported(store: SqliteStore, tmp_path: Path) -> None:
+    """Tool runs, retrievals and reviews too, a review on the day on which it was given."""
+    turn = a_turn(timestamp=START_US)
+    rows = (
+        a_tool_call(turn, timestamp=START_US, request_json='{"order":"O-4711"}'),
+        a_retrieval(turn, timestamp=START_US, sources_json='[{"rank":1}]'),
+        a_review(turn, created_at=START_US + DAY_US, notes="late"),
+    )
+    store.append([Group((turn, *rows))])
+
+    counts = [
+        [file.rows for file in export_day(store.folder, DAY + timedelta(days=days), tmp_path)]
+        for days in (0, 1)
+    ]
+
+    names = [log.name for log in schema.LOGS]
+    filled = ["turn_audit", "tool_calls", "retrieval_events"]
+    assert counts[0] == [int(name in filled) for name in names]
+    assert counts[1] == [int(name == "quality_reviews") for name in names]
+    (tool,) = rows_of(tmp_path / "tool_calls-2026-03-01.jsonl")
+    (review,) = rows_of(tmp_path / "quality_reviews-2026-03-02.jsonl")
+    assert tool["request_json"] == {"order": "O-4711"}
+    assert review["created_at"] == "2026-03-02T00:00:00.000Z"
 
 
 def test_a_row_belongs_to_the_day_of_its_own_time(store: SqliteStore, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ class DailyExport:
         """The last day that is known to be written."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="everyturn-export", daemon=True)
-        self.exports = 0
+        self.files = 0
         self.failures = 0
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class DailyExport:
     def gauges(self) -> Mapping[str, tuple[str, float]]:
         """What `/metrics` tells of it."""
         return {
-            "everyturn_exports_total": ("Daily exports that were written.", self.exports),
+            "everyturn_export_files_total": ("Files of whole days that were written.", self.files),
             "everyturn_export_failures_total": (
                 "Daily exports that failed; each is tried again.",
                 self.failures,
@@ -81,8 +81,9 @@ class DailyExport:
 
     def _export(self) -> bool:
         """Whether every day that is over was written; a failure is counted and logged."""
+        files: list[str] = []
         try:
-            status = self._child.run()
+            status = self._child.run(files.append)
         except OSError as failure:
             return self._failed(reason=f"cannot start: {failure.strerror}")
         if self._stop.is_set():
@@ -90,8 +91,9 @@ class DailyExport:
         if status:
             # The command says why on its stderr, to the person who runs it by hand.
             return self._failed(reason=f"exit status {status}")
-        self.exports += 1
-        self._log("export.written")
+        if files:
+            self.files += len(files)
+            self._log("export.written", count=len(files))
         return True
 
     def _failed(self, *, reason: str) -> bool:
