@@ -10,7 +10,7 @@ those it remembers. All else (a key seen before, a time that changed) is for `ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import apsw
@@ -89,8 +89,8 @@ class Batch:
         self._content_rows: list[Any] = []
         self._node_rows: list[Any] = []
         self._reasoning_rows: list[list[Any]] = []
-        self._inserts: dict[type[Record], list[list[Any]]] = {t: [] for t in CODECS}
-        self._replaces: dict[type[Record], list[list[Any]]] = {t: [] for t in CODECS}
+        self._inserts: dict[type[Record], list[list[Any]]] = {}
+        self._replaces: dict[type[Record], list[list[Any]]] = {}
         self._retimed: dict[int, list[Any]] = {}
         """Turn key → its last row, of one whose time changed: an application's is earlier."""
 
@@ -303,14 +303,14 @@ class Batch:
             row_key = None if codec.is_turn else key
             row = codec.encode(record, turn_key, row_key, elsewhere, older)
             if before is None or before.is_open:
-                self._inserts[kind].append(row)
+                self._inserts.setdefault(kind, []).append(row)
             elif isinstance(record, TurnAudit) and (
                 record.timestamp != before.record.timestamp or key in self._retimed
             ):
                 # Later ones of this commit go the same way, so that the last one is written last.
                 self._retimed[key] = row
             else:
-                self._replaces[kind].append(row)
+                self._replaces.setdefault(kind, []).append(row)
             if before is not None and before.is_open:
                 self._closed_keys.append(codec.open_key(key))
         if isinstance(record, TurnAudit | ModelCall):
@@ -341,9 +341,10 @@ class Batch:
         if self._reasoning_rows:
             kept.insert(self._db, self._reasoning_rows)
             self._reasoning_rows.clear()
-        for kind, codec in CODECS.items():
-            self._write_rows(codec.insert_sql, self._inserts[kind])
-            self._write_rows(codec.replace_sql, self._replaces[kind])
+        for kind, rows in self._inserts.items():
+            self._write_rows(CODECS[kind].insert_sql, rows)
+        for kind, rows in self._replaces.items():
+            self._write_rows(CODECS[kind].replace_sql, rows)
         for row in self._retimed.values():
             self._db.execute(CODECS[TurnAudit].careful_replace_sql, row)
         self._retimed.clear()
@@ -354,6 +355,8 @@ class Batch:
         self._closed_keys.clear()
 
     def _insert_flat(self, table: str, width: int, values: list[Any]) -> None:
+        if not values:
+            return
         at = 0
         for count in _counts(len(values) // width):
             end = at + count * width
@@ -382,11 +385,12 @@ class Batch:
         memory.keep_rowless(self.rowless, self._rowed)
 
 
-def _counts(total: int) -> list[int]:
+@lru_cache(maxsize=1024)
+def _counts(total: int) -> tuple[int, ...]:
     """`total` as a sum of the counts that have a prepared statement."""
     counts = []
     for count in _COUNTS:
         while total >= count:
             counts.append(count)
             total -= count
-    return counts
+    return tuple(counts)
