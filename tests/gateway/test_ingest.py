@@ -376,6 +376,20 @@ async def test_a_store_that_cannot_be_written_takes_nothing(tmp_path: Path) -> N
     assert len(found["tool_calls"]) == 1
 
 
+async def test_more_than_can_be_held_is_put_off(tmp_path: Path) -> None:
+    """While the store stands still, records beyond two full bodies are to come again later."""
+    extra = "[limits]\nrequest_bytes_max = 2048"
+    async with gateway_and_mock(tmp_path / "data", extra=extra) as (running, _):
+        with locked(tmp_path / "data"):
+            answers = await asyncio.gather(
+                *(send(running, an_item("tool_calls", error_code="e " * 900)) for _ in range(4))
+            )
+
+    told = sorted((answer.status_code, answer.json()["error"]["code"]) for answer in answers)
+    assert told == [(429, "rate_limited")] * 2 + [(503, "audit_unavailable")] * 2
+    assert {answer.headers.get("retry-after") for answer in answers} >= {"1"}
+
+
 async def test_a_gateway_that_records_nothing_says_so(tmp_path: Path) -> None:
     """Without a record there is no such endpoint, so that senders do not wait for one."""
     extra = "[audit]\nenabled = false"

@@ -39,8 +39,8 @@ from everyturn.store.base import RecordRefused
 from everyturn.wire.reader import Malformed, key_name, read_client, write
 
 ITEMS_MAX: Final = 1000
-BYTES_UNDER_WAY_MAX: Final = 64 << 20
-"""Bodies that are worked on at once, all together; a body alone is always taken."""
+BODIES_UNDER_WAY: Final = 2
+"""Bodies of the largest size that are worked on at once; many more of the usual size are."""
 GROUP_RECORDS_MAX: Final = 64
 """Records of one commit's group. A group with a fault is tried again record by record."""
 SLICE_S: Final = 0.002
@@ -87,17 +87,16 @@ class Ingest:
             raise EndpointNotFound(
                 "this gateway records nothing", hint="Set `audit.enabled = true` in its settings."
             )
-        size = self._size_of(exchange)
-        if self._bytes_under_way and self._bytes_under_way + size > BYTES_UNDER_WAY_MAX:
-            raise RateLimited(
-                f"records of {BYTES_UNDER_WAY_MAX} bytes are being taken", retry_after_ms=1000
-            )
-        self._bytes_under_way += size
+        raw = await exchange.body(self._bytes_max)
+        # Counted when all of it is here: a sender that stalls must not keep others out.
+        if self._bytes_under_way + len(raw) > BODIES_UNDER_WAY * self._bytes_max:
+            raise RateLimited("the gateway has its most records under way", retry_after_ms=1000)
+        self._bytes_under_way += len(raw)
         try:
-            items = _items_of(await exchange.body(self._bytes_max))
+            items = _items_of(raw)
             refused = await self._take(items, exchange.principal, self.incoming)
         finally:
-            self._bytes_under_way -= size
+            self._bytes_under_way -= len(raw)
         self._tell(items, refused, exchange)
         body = {
             "accepted": len(items) - len(refused),
@@ -126,11 +125,6 @@ class Ingest:
                 error_code=",".join(codes),
                 request_id=exchange.request_id,
             )
-
-    def _size_of(self, exchange: Exchange) -> int:
-        """What the body says it has; one that does not say counts for as much as it may have."""
-        declared = exchange.header(b"content-length") or ""
-        return min(int(declared), self._bytes_max) if declared.isdecimal() else self._bytes_max
 
     async def _take(
         self, items: Sequence[Any], principal: Principal, incoming: Reads
