@@ -68,17 +68,7 @@ class TurnState:
     whoever takes the application's records; each change is the next revision of the row.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_owner",
-        "calls",
-        "cost",
-        "is_owed",
-        "row",
-        "tally",
-        "tool_calls",
-        "words",
-    )
+    __slots__ = ("__weakref__", "_owner", "calls", "cost", "row", "tally", "tool_calls", "words")
 
     def __init__(self, row: TurnAudit | None = None, tally: Tally = NOTHING) -> None:
         """row, tally: as they stand in the store, for a turn that is joined; none for a new one."""
@@ -90,8 +80,6 @@ class TurnState:
         """US dollars; None once a call's cost was owed and not known."""
         self.words: dict[str, Any] = {}
         """Field → what the application said, as it may rest; never None."""
-        self.is_owed = False
-        """Whether the row was to be stored and could not be."""
         self.tool_calls = 0
         """Tool calls that models asked for."""
         if row is not None:

@@ -198,16 +198,16 @@ class Ingest:
                 continue
             _, words = said.setdefault(opened.turn_id, (opened, {}))
             words.update(one.taken.words)
-        changed: list[TurnState] = []
+        changed: list[tuple[TurnState, TurnAudit | None]] = []
         for turn_id, state in states.items():
             before = state.row
             if turn_id in said:
                 first, words = said[turn_id]
                 state.say(words, first)
-            elif state.recount() is before and not state.is_owed:
+            elif state.recount() is before:
                 continue
             # Also where nothing changed: what was said before may still wait to be durable.
-            changed.append(state)
+            changed.append((state, before))
         await asyncio.gather(
             *(
                 self._append_turns(changed[start : start + GROUP_RECORDS_MAX])
@@ -215,8 +215,9 @@ class Ingest:
             )
         )
 
-    async def _append_turns(self, states: Sequence[TurnState]) -> None:
-        rows = tuple(state.row for state in states if state.row is not None)
+    async def _append_turns(self, changed: Sequence[tuple[TurnState, TurnAudit | None]]) -> None:
+        """Store the rows of these turns; with each, the row it had before."""
+        rows = tuple(state.row for state, _ in changed if state.row is not None)
         try:
             await self._recording.append(Group(rows))
         except RecordRefused:
@@ -226,11 +227,11 @@ class Ingest:
                 self._recording.states.forget(row.turn_id)
             raise
         except AuditUnavailable:
-            for state in states:
-                state.is_owed = True
+            # The rows are not stored, so they do not stand, unless a call went on from them.
+            for (state, before), row in zip(changed, rows, strict=True):
+                if state.row is row:
+                    state.row = before
             raise
-        for state in states:
-            state.is_owed = False
 
 
 def _items_of(raw: bytes) -> list[Any]:
