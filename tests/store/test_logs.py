@@ -65,13 +65,16 @@ def test_tools_retrievals_and_reviews_are_part_of_their_turn(store: SqliteStore)
 def test_the_same_again_is_no_change_and_other_content_is_refused(
     store: SqliteStore, make: type[ToolCall | RetrievalEvent | QualityReview]
 ) -> None:
-    """A record that came before is kept once; its id with other content is refused."""
+    """A record that came before is kept once, also where an upgrade came in between; its id with
+    other content is refused."""
     turn = a_turn()
     record: Record = make(turn)
+    upgraded = msgspec.structs.replace(record, redaction_rules_version="newer", schema_version=99)
     other = msgspec.structs.replace(record, redactions_json='{"a":1}')
     store.append([Group((record,)), Group((a_tool_call(turn),))])
 
     store.append([Group((record,)), Group((record,)), Group((a_review(turn),))])
+    store.append([Group((upgraded,))])
     with pytest.raises(RecordRefused):
         store.append([Group((other,))])
 

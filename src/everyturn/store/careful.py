@@ -18,7 +18,7 @@ from everyturn.audit import schema
 from everyturn.audit.records import ContentRef, Group, ModelCall, Record, TurnAudit, is_open
 from everyturn.store.base import RecordRefused
 from everyturn.store.batch import Batch
-from everyturn.store.rows import CODECS, DIGEST_BYTES, NOWHERE_ELSE, digest_of
+from everyturn.store.rows import CODECS, DIGEST_BYTES, NOWHERE_ELSE, REVISED, digest_of
 from everyturn.store.state import Stored, record_id
 
 _ITEM_SQL: Final = (
@@ -145,9 +145,18 @@ def _with_lists(db: apsw.Connection, record: Record, key: int) -> Record:
 
 
 def _is_same(db: apsw.Connection, stored: Record, record: Record) -> bool:
-    """Whether a record, put to rest and read again, is what is stored."""
-    codec = CODECS[type(record)]
-    return with_texts(db, codec.canonical(record)) == with_texts(db, stored)
+    """Whether a record, put to rest and read again, is what is stored.
+
+    What is written once may come again after an upgrade, from a sender that did not hear the first
+    answer: then it is the same under whatever version.
+    """
+    mine = CODECS[type(record)].canonical(record)
+    if type(record) not in REVISED:
+        versions = {
+            name: getattr(stored, name) for name in ("schema_version", "redaction_rules_version")
+        }
+        mine = msgspec.structs.replace(mine, **versions)
+    return with_texts(db, mine) == with_texts(db, stored)
 
 
 def with_texts(db: apsw.Connection, record: Record) -> Record:
