@@ -10,9 +10,15 @@ from typing import Any
 import apsw
 import pytest
 
+from everyturn.audit.records import Group
 from everyturn.store.base import RecordRefused, StoreFailure
 from everyturn.store.sqlite import SqliteStore
-from everyturn.store.writer import LOOP_BYTES_MAX, LOOP_COMMITS_MAX, GroupWriter
+from everyturn.store.writer import (
+    LOOP_BYTES_MAX,
+    LOOP_COMMITS_MAX,
+    LOOP_GROUP_RECORDS_MAX,
+    GroupWriter,
+)
 from tests.support.scripted_store import BOUND_SECONDS, ScriptedStore, a_group, until
 
 HERE = threading.main_thread().name
@@ -42,10 +48,11 @@ async def test_a_large_batch_goes_to_the_thread() -> None:
     writer.start()
 
     await writer.append(a_group(user_text="x" * LOOP_BYTES_MAX))
+    await writer.append(Group(a_group().records * (LOOP_GROUP_RECORDS_MAX + 1)))
     await writer.append(a_group())
     await writer.close()
 
-    assert store.threads == [THERE, HERE]
+    assert store.threads == [THERE, THERE, HERE]
 
 
 async def test_the_loop_does_not_wait_for_a_lock() -> None:

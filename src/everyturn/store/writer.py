@@ -36,6 +36,8 @@ UPKEEP_SECONDS: Final = 60.0
 """Between two turns at the store's upkeep while nothing comes."""
 LOOP_BYTES_MAX: Final = 256 << 10
 """What the loop commits itself at most; a larger batch goes to the thread."""
+LOOP_GROUP_RECORDS_MAX: Final = 8
+"""Records of a group that the loop commits: a turn's few, and not a batch from an application."""
 LOOP_SECONDS_MAX: Final = 0.05
 """A commit that took the loop longer sends the next ones to the thread."""
 THREAD_SECONDS: Final = 5.0
@@ -172,6 +174,7 @@ class GroupWriter:
             and self._failure is None
             and len(gathered) <= BATCH_GROUPS_MAX
             and sum(waiting.bytes for waiting in gathered) <= LOOP_BYTES_MAX
+            and all(len(w.group.records) <= LOOP_GROUP_RECORDS_MAX for w in gathered)
             and time.perf_counter() >= self._thread_until
         )
 
