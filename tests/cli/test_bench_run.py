@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections import Counter
 from pathlib import Path
 
-from everyturn.bench.budget import read_spend
-from everyturn.bench.folder import SPEND
+from benchmarks.bench_kill import run
 from everyturn.mock import Pause, Script
 from everyturn.mock.scenario import Ask
 from everyturn.mock.script import head
@@ -146,28 +143,12 @@ async def until_asked(made: Bench, count: int) -> None:
 
 
 async def test_kill_9_loses_no_row_and_makes_none_twice(tmp_path: Path) -> None:
-    """Killed at random moments and resumed, every key has one row, and the spend adds up."""
-    draw = random.Random(9)
-    text = '[[models]]\nname = "m"\nstream = false\nmax_tokens = 20\n'
-    text += "price = { input = 1, output = 10 }\n"
-    async with bench(tmp_path) as made:
-        made.items(questions(400))
-        for _ in range(3):
-            asked = len(made.requests["m"])
-            process = await started(made, "--out", "run", text=text)
-            await until_asked(made, asked + draw.randrange(1, 60))
-            await asyncio.sleep(draw.uniform(0, 0.05))
-            process.kill()
-            await process.wait()
-        killed = len(made.rows())
-        status, _, _ = await ended(await started(made, "--out", "run", text=text))
+    """Killed in the run and in its judging, and resumed: rows, judgements, spend and findings.
 
-        rows = made.rows()
-        assert status == 0
-        assert 0 < killed < 400
-        assert Counter(row.item_id for row in rows) == {f"q{n}": 1 for n in range(400)}
-        assert {row.outcome for row in rows} == {"ok"}
-        spend = read_spend(tmp_path / "run" / SPEND)
-        assert spend.calls >= len(made.requests["m"]) >= 400
-        settled = spend.calls - spend.lost_calls
-        assert float(spend.subject) == round(settled * 0.0003, 9)
+    `python -m benchmarks.bench_kill --kills 100` is the long form of this.
+    """
+    tally = await run(4, tmp_path, rows=120, seed=3)
+
+    assert tally.kills == 4
+    assert tally.runs >= 1
+    assert tally.faults == []

@@ -92,13 +92,21 @@ def scatter(title: str, points: Sequence[tuple[str, float, float, int]], x_name:
         f'<text x="{middle:.0f}" y="{height - 6}" class="dim" text-anchor="middle">'
         f"{escape(x_name)}</text>"
     )
-    for label, across, up, colour in points:
+    taken: list[tuple[float, float]] = []
+    for label, across, up, colour in sorted(points, key=lambda point: -point[2]):
         at_x, at_y = x(across), y(up)
+        # A label moves down until no other one is in its way.
+        text_y = at_y + 4
+        while any(
+            abs(at_x - other_x) < 150 and abs(text_y - other_y) < 13 for other_x, other_y in taken
+        ):
+            text_y += 13
+        taken.append((at_x, text_y))
         parts.append(
             f'<circle cx="{at_x:.1f}" cy="{at_y:.1f}" r="6" fill="var(--c{colour % 6})" '
             'opacity=".85"/>'
         )
-        parts.append(f'<text x="{at_x + 9:.1f}" y="{at_y + 4:.1f}">{_short(label)}</text>')
+        parts.append(f'<text x="{at_x + 9:.1f}" y="{text_y:.1f}">{_short(label)}</text>')
     return _svg(title, height, parts)
 
 

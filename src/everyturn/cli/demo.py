@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from everyturn.cli.demo_bench import add_scripts, bench_demo, models
 from everyturn.config import read_config
 from everyturn.gateway.log import Log
 from everyturn.gateway.server import Gateway, start
@@ -62,6 +63,7 @@ class Stage:
 
     async def _open(self) -> str:
         await self._mock.start()
+        add_scripts(self._mock)
         config = read_config(_config(self._mock.url, self._data), "demo.toml", {})
         self._gateway = await start(config, {}, Log(is_on=False))
         return f"http://127.0.0.1:{self._gateway.port}/v1"
@@ -79,12 +81,12 @@ class Stage:
 
 
 def _config(mock_url: str, data: Path) -> str:
-    models = "".join(
+    played = "".join(
         f'[[models]]\nname = "{scene.model}"\npreset = "{scene.preset}"\n'
         f'base_url = "{mock_url}"\nupstream_model = "{scene.scenario}"\n'
         for scene in SCENES
     )
-    return f'[gateway]\nport = 0\ndata = "{data}"\n{models}'
+    return f'[gateway]\nport = 0\ndata = "{data}"\n{played}{models(mock_url)}'
 
 
 def play(client: Any, scene: Scene, say: Callable[[str], None]) -> str | None:
@@ -175,7 +177,7 @@ def _recorded(client: Any, turn_id: str) -> dict[str, Any]:
     help="Leave the record in this folder; a new one under the temporary folder by default.",
 )
 def demo(data: Path | None) -> None:
-    """Send five turns through a gateway and show what the client saw and what was recorded."""
+    """Send turns through a gateway, show what was seen and recorded, and run a small benchmark."""
     import openai
 
     from everyturn.cli.show import show_turn
@@ -198,10 +200,12 @@ def demo(data: Path | None) -> None:
             click.echo("   the record holds")
             tell_record(turn, lambda line: click.echo(f"     {line}"))
         client.close()
+        click.secho(f"\n$ everyturn show {turn_ids[1]} --data {folder}", bold=True)
+        show_turn(folder, turn_ids[1], as_json=False)
+        click.secho(f"\n{len(SCENES) + 1}. A benchmark: two models, two ways to ask", bold=True)
+        bench_demo(url, folder / "bench", lambda line: click.echo(f"     {line}"))
     finally:
         stage.close()
-    click.secho(f"\n$ everyturn show {turn_ids[1]} --data {folder}", bold=True)
-    show_turn(folder, turn_ids[1], as_json=False)
     click.echo(f"\nThe record is in {folder}: `everyturn turns --data {folder}` lists it.")
 
 
