@@ -15,6 +15,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from everyturn import ids
 from everyturn.cli.main import main
 from everyturn.gateway.auth import new_key
 from everyturn.mock.script import ABORT, Script
@@ -22,6 +23,7 @@ from everyturn.mock.server import MockProvider
 from everyturn.store.export import export_day
 from tests.gateway.test_answers import DONE, FINISH, chunk
 from tests.support.gateway import HELLO, Running, gateway_and_mock, running_gateway
+from tests.support.sending import accepted, an_item
 
 MARKER = "quietmarkerquietmarker"
 SECRET = "sk-proj-FAKEfakeFAKEfake1234567890abcdefghij"
@@ -103,6 +105,24 @@ async def fill(running: Running, mock: MockProvider, *, is_streamed: bool) -> li
     return answers
 
 
+async def record(running: Running) -> str:
+    """What an application records of calls it made itself, with reasoning in it; the turn's id."""
+    turn_id = ids.generate_turn_id()
+    message = {"role": "assistant", "reasoning_content": thought(20), "content": "a"}
+    tagged = f"<think>{thought(21)}</think>a"
+    said = {"choices": [{"message": message}], "thoughts": thought(22)}
+    items = [
+        an_item("turn_audit", turn_id, assistant_text=tagged),
+        an_item("model_calls", turn_id, prompt_messages_json=[message], response_json=said),
+        an_item("model_calls", turn_id, error_json={"error": {"reasoning": thought(23)}}),
+        an_item("tool_calls", turn_id, request_json=[message], response_json={"said": message}),
+        an_item("retrieval_events", turn_id, sources_json=[{"rank": 1, "thinking": thought(24)}]),
+        an_item("quality_reviews", turn_id, notes=f"it said {tagged}"),
+    ]
+    await accepted(running, *items)
+    return turn_id
+
+
 def outputs(data: Path, turn_ids: Iterable[str]) -> str:
     """What the commands print about the record without asking for reasoning; exports it too."""
     list(export_day(data, datetime.now(UTC).date(), data.parent / "export"))
@@ -154,11 +174,14 @@ async def test_reasoning_is_in_its_answer_and_its_table_alone(
         models = [{**model, "base_url": mock.url} for model in MODELS]
         async with running_gateway(models, data, extra=KEEP if is_kept else "") as running:
             answers = await fill(running, mock, is_streamed=is_streamed)
-            ids = [answer.headers["x-everyturn-turn-id"] for answer in answers]
-            readings = [(await running.client.get(f"/turns/{turn_id}")).text for turn_id in ids]
+            turn_ids = [answer.headers["x-everyturn-turn-id"] for answer in answers]
+            turn_ids.append(await record(running))
+            readings = [
+                (await running.client.get(f"/turns/{turn_id}")).text for turn_id in turn_ids
+            ]
             root = str(running.client.base_url).removesuffix("/v1/")
             metrics = (await running.client.get(f"{root}/metrics")).text
-            told = await asyncio.to_thread(outputs, data, ids)
+            told = await asyncio.to_thread(outputs, data, turn_ids)
         log = json.dumps(running.log_lines)
 
     shown = [MARKER in answer.text for answer in answers]
