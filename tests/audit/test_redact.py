@@ -103,6 +103,16 @@ STRUCTURES = [
     ("hash $2b$12$" + "FAKE." * 10 + "FAK", "FAKE." * 10),
     ("https://app.example/cb#access_token=FAKE0123456789abcdef", "FAKE0123456789"),
     ("-----BEGIN OPENSSH PRIVATE KEY-----\nRkFLRQ== cut", "RkFLRQ=="),
+    ("CREATE USER app IDENTIFIED WITH x_password BY 'FAKE pass'", "FAKE pass"),
+    ("ALTER ROLE app WITH LOGIN PASSWORD 'FAKEpass'", "FAKEpass"),
+    ('<add key="ApiKey"\n  value="FAKEkey8"/>', "FAKEkey8"),
+    ("auth=('user', 'FAKEpass')", "FAKEpass"),
+    ("run --token=FAKE0123456789abcdefgh", "FAKE0123456789"),
+    ("ConvertTo-SecureString 'FAKEpass' -AsPlainText", "FAKEpass"),
+    ("requirepass FAKE1pass", "FAKE1pass"),
+    ("SMTP_PASS=FAKE1pass", "FAKE1pass"),
+    ("docker login -u app -p FAKE1pass h.example", "FAKE1pass"),
+    ("aws configure set aws_secret_access_key FAKE1pass", "FAKE1pass"),
 ]
 
 
@@ -138,6 +148,10 @@ CLEAN = [
     "<password></password> and <secret>  </secret>",
     '["password", "username"], ("api_key", "user")',
     "100%41 and %7E and %2F in a URL: https://h/a%2Fb%3Dc%40d",
+    "the user said his password 'reset' failed; identified by name; compass=north12",
+    "docker login asks for it; first_pass: 12ab34, bypass: 12ab34; auth = (user, group)",
+    "configure set x 12345678",
+    "--max-tokens 20000 --page-token CAUQAAFAKE0123456789ab",
     "[redacted:openai_key:0123abcd] and password=[redacted:assigned:0123abcd]",
 ]
 
@@ -331,3 +345,11 @@ def test_hostile_text_takes_linear_time(redactor: Redactor) -> None:
         text = piece * 4000
 
         assert redactor.redact_text(redactor.redact_text(text).value).value
+
+
+def test_a_name_behind_an_escape_is_seen(redactor: Redactor) -> None:
+    """A line end that JSON writes as letters does not hide the name behind it."""
+    for before in ("\n", "\t", "\x0f"):
+        in_json = json.dumps({"a": json.dumps([f'{before}id_token: "FAKE-0000"'])})
+
+        assert "FAKE-0000" not in redactor.redact_json(in_json).value

@@ -143,6 +143,22 @@ STRUCTURES = (
 
 
 FURTHER_STRUCTURES = (
+    "client-key-data: {}",
+    '<add key="ApiKey" value="{}"/>',
+    '<property name="password" type="text" value="{}"/>',
+    "deploy --token {} now",
+    "ocp-apim-subscription-key: {}",
+    "x-functions-key: {}",
+    "SECRET_KEY_BASE={}",
+    "requests.get(u, auth=('user', '{}'))",
+    "docker login -u u -p {}",
+    "aws configure set aws_secret_access_key {}",
+    "$password = ConvertTo-SecureString '{}' -AsPlainText",
+    "CREATE USER app IDENTIFIED BY '{}'",
+    "ALTER USER app WITH PASSWORD '{}'",
+    "requirepass {}",
+    "db_pass: {}",
+    "REDIS_PASS={}",
     "//registry.example/:_authToken={}",
     '{{"auths": {{"r.example": {{"auth": "{b64}"}}}}}}',
     "spring.datasource.password={}",

@@ -63,7 +63,7 @@ FINDS_MAX: Final = 4096
 """Secrets in one string; a string with more is removed whole (rule `too_many`)."""
 
 _PASSES_MAX: Final = 8
-_LENGTH_MIN: Final = 8
+_LENGTH_MIN: Final = 7
 """No built-in rule finds anything in fewer characters."""
 
 Counts = Mapping[str, int]

@@ -26,10 +26,12 @@ BOUNDARY: Final = r"(?:^|[^A-Za-z0-9_-]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]
 KEY_NAMES: Final = (
     r"(?:pass(?:word|wd|phrase|code)|pwd|secrets?|credentials?|authorization|cookies?"
     r"|api[_\-. ]?key"
-    r"|(?:access|secret|private|account|shared|encryption|signing|master)[_\-. ]?"
-    r"(?:access[_\-. ]?)?key"
+    r"|(?:access|secret|private|account|shared|encryption|signing|master|subscription|functions)"
+    r"[_\-. ]?(?:access[_\-. ]?)?key|secret[_\-]?key[_\-]?base|client[_\-]?key[_\-]?data"
+    r"|(?:db|database|redis|smtp|imap|mail|ftp|ldap|mysql|postgres|mongo|rabbitmq|admin|root"
+    r"|proxy)[_\-]?pass"
     r"|(?:access|refresh|auth|session|api|bearer|security|secret|bot|csrf|xsrf)[_\-. ]?token"
-    r"|(?:^|[^a-zA-Z])id[_\-]?token|conn(?:ection)?[_\-. ]?str(?:ing)?"
+    r"|(?:^|[^a-zA-Z]|\\[nrtbf]|\\u[0-9a-fA-F]{4})id[_\-]?token|conn(?:ection)?[_\-. ]?str(?:ing)?"
     r"|пароль)s?[_\-]?[0-9]{0,2}"
 )
 """How the name of a member, variable, header or parameter ends when its value is a secret."""
@@ -56,6 +58,9 @@ class Rule:
     check: str = ""
     """Name of a further test in `checks.CHECKS` that the secret has to pass; none when empty."""
 
+
+SPACE: Final = r"(?:\\+[nrtf]|\\+u00(?:0[9a-dA-D]|20)|\s)"
+"""White space in serialised text."""
 
 KEY_HINT: Final = "(?i){KEY}(?:" + GLUE + r"[:=,}>]|\\+u003[eE])"
 """Serialised text in which something is assigned to a secret's name, in whatever notation, or in

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from everyturn.audit.rules import GLUE, KEY_HINT, TOKEN_HINT, Rule
+from everyturn.audit.rules import GLUE, KEY_HINT, SPACE, TOKEN_HINT, Rule
 
 _ASSIGNED: Final = r"""["'\]]{0,2}\s*(?::=|=>|={1,2}|:)\s*"""
 
@@ -150,9 +150,12 @@ STRUCTURES: Final = (
     Rule(
         name="password_option",
         kind="structure",
-        pattern=r"(?:mysql|mysqldump|mysqladmin|mariadb|sshpass)\s(?:[^\r\n|;]{0,200}?\s)?-p\s?"
-        r"""["']?([^\s"'`-][^\s"'`]{5,})""",
-        hint=r"(?:mysql|mysqldump|mysqladmin|mariadb|sshpass)(?:\\+[nrtf]|\s)",
+        pattern=r"(?:mysql|mysqldump|mysqladmin|mariadb|sshpass|(?:docker|podman)\s+login)\s"
+        r"""(?:[^\r\n|;]{0,200}?\s)?-p\s?["']?([^\s"'`-][^\s"'`]{5,})""",
+        hint="(?:mysql|mysqldump|mysqladmin|mariadb|sshpass|(?:docker|podman)"
+        + SPACE
+        + "+login)"
+        + SPACE,
         check="mixed",
     ),
     Rule(
@@ -167,16 +170,68 @@ STRUCTURES: Final = (
         name="curl_user",
         kind="structure",
         pattern=r"""curl[^\r\n]{0,200}?\s(?:-u|--user)[ =]{0,2}["']?([^\s"':]+:[^\s"']+)""",
-        hint=r"""(?:\s|\\[nrtf])(?:-u|--user)[ =\\"']{0,6}[^\s"':]+:""",
+        hint=r"""(?:\s|\\[nrtf])(?:-u|--user)[ =\\"']*[^\s"':]+:""",
         check="value",
     ),
     Rule(
         name="command_line",
         kind="structure",
-        pattern=r"(?i)\s--[a-z0-9-]*{KEY}[ =]"
+        pattern=r"(?i)\s--(?:[a-z][a-z0-9-]*)?{KEY}[ =]"
         r"""\s?(?:"([^"\s]{4,})"|'([^'\s]{4,})'|([^\s"'`]{6,}))""",
         hint=r"(?:\s|\\[nrtf])--[a-zA-Z]",
         check="mixed",
+    ),
+    Rule(
+        name="command_line_token",
+        kind="entropy",
+        pattern=r"""(?i)\s--(?:[a-z][a-z0-9-]*)?{TOKEN}[ =]["']?([A-Za-z0-9_.=+/:~-]{20,})""",
+        hint=r"(?:\s|\\[nrtf])--[a-zA-Z]",
+        check="token",
+    ),
+    Rule(
+        name="configure_set",
+        kind="structure",
+        pattern=r"""(?i)configure\s+set\s+[a-z0-9_.-]{0,80}{KEY}\s+["']?([^\s"'`]{6,})""",
+        hint="(?i)configure" + SPACE + "+set" + SPACE,
+        check="mixed",
+    ),
+    Rule(
+        name="server_password",
+        kind="structure",
+        pattern=r"""(?:requirepass|masterauth)\s+["']?([^\s"'`]{6,})""",
+        hint="(?:requirepass|masterauth)" + SPACE,
+        check="mixed",
+    ),
+    Rule(
+        name="sql_password",
+        kind="structure",
+        pattern=r"(?i)(?:identified\s+(?:with\s+[a-z0-9_]{1,60}\s+)?by"
+        r"|(?:create|alter)\s+(?:user|role)\s[^\r\n;'\"]{1,120}?\spassword)\s+'([^'\r\n]{4,})'",
+        hint="(?i)(?:by|password)" + SPACE + r"+(?:'|\\+u0027)",
+        check="value",
+    ),
+    Rule(
+        name="secure_string",
+        kind="structure",
+        pattern=r"""(?i)convertto-securestring\s+(?:-string\s+)?["']([^"'\r\n]{4,})["']""",
+        hint="(?i)convertto-securestring" + SPACE,
+        check="value",
+    ),
+    Rule(
+        name="auth_pair",
+        kind="structure",
+        pattern=r"""(?i)auth\s*=\s*\(\s*["'][^"'\r\n]{0,80}["']\s*,\s*["']([^"'\r\n]{4,})["']""",
+        hint="(?i)auth" + SPACE + "*=" + SPACE + r"*\(",
+        check="value",
+    ),
+    Rule(
+        name="named_attribute",
+        kind="structure",
+        pattern=r"""(?i)(?:name|key|id)\s*=\s*["'][a-z0-9_.:-]{0,64}{KEY}["']"""
+        r"""(?:\s+[a-z][a-z:_-]{0,40}\s*=\s*["'][^"'<>\r\n]{0,80}["']){0,2}"""
+        r"""\s+value\s*=\s*["']([^"'<>\r\n]{4,})["']""",
+        hint=r"(?i){KEY}(?:\\*[\"']|\\+u002[27])" + SPACE + "+[a-z]",
+        check="value",
     ),
     Rule(
         name="assigned",
