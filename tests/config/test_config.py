@@ -107,7 +107,35 @@ timeouts = { idle_ms = 5 }
     assert model.timeouts["connect_ms"] == 10_000
 
 
+WORKER = (
+    GOOD
+    + """transport = "worker"
+worker = ["a", "b"]
+target = "llama"
+"""
+)
+
+
+def test_a_model_on_workers() -> None:
+    """One worker or several, a target, and no address of its own."""
+    (model,) = config(WORKER, {}).models
+    (other,) = config(WORKER.replace('["a", "b"]', '"a"'), {}).models
+    (direct,) = config(GOOD, {}).models
+
+    assert (model.workers, other.workers, direct.workers) == (("a", "b"), ("a",), ())
+    assert model.target.base_url == "worker://llama"
+    assert model.api_key_env is None
+
+
 FAULTS: list[tuple[str, list[tuple[int, str]]]] = [
+    (GOOD + 'worker = "a"\n', [(7, "models[0].worker")]),
+    (GOOD + 'target = "a"\n', [(7, "models[0].target")]),
+    (WORKER.replace('["a", "b"]', "[]"), [(8, "models[0].worker")]),
+    (WORKER.replace('["a", "b"]', '["a b"]'), [(8, "models[0].worker")]),
+    (WORKER.replace('["a", "b"]', "3"), [(8, "models[0].worker")]),
+    (WORKER.replace('"llama"', '"a/b"'), [(9, "models[0].target")]),
+    (WORKER + 'base_url = "http://127.0.0.1:1"\n', [(10, "models[0].base_url")]),
+    (GOOD.replace("port = 9000", 'tls_cert = "a.pem"'), [(2, "gateway.tls_cert")]),
     ("[gateway\n", [(1, "file")]),
     ("", [(0, "models")]),
     ("models = 3\n", [(1, "models")]),

@@ -221,11 +221,11 @@ TestLink.settings = settings(max_examples=150, stateful_step_count=80)
 
 ANY_MESSAGE = st.sampled_from(
     [
-        encode(Head(call=1, status=200, headers=())),
+        encode(Head(call=1, status=200, headers=(), upstream_us=0)),
         encode(Data(call=1), b"abc"),
         encode(Data(call=2), b"abc"),
-        encode(End(call=1, upstream_us=0)),
-        encode(End(call=2, upstream_us=0)),
+        encode(End(call=1)),
+        encode(End(call=2)),
         encode(Fail(call=1, code="internal_error", message="", hint="", upstream_us=0)),
         encode(Credit(call=1, bytes=5)),
         encode(Cancel(call=1)),

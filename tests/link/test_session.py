@@ -134,19 +134,19 @@ def test_a_call_goes_there_and_its_answer_comes_back() -> None:
     linked.worker.head(call, 200, (("x-a", "1"),))
     assert linked.worker.data(call, b"ans") == 3
     assert linked.worker.data(call, b"wer") == 3
-    linked.worker.end(call, upstream_us=5)
+    linked.worker.end(call)
     at_gateway, _ = linked.settle()
 
     assert at_worker == [
         (a_call(1), b""),
         (Data(call=1), b"question"),
-        (End(call=1, upstream_us=0), b""),
+        (End(call=1), b""),
     ]
     assert at_gateway == [
-        (Head(call=1, status=200, headers=(("x-a", "1"),)), b""),
+        (Head(call=1, status=200, headers=(("x-a", "1"),), upstream_us=0), b""),
         (Data(call=1), b"ans"),
         (Data(call=1), b"wer"),
-        (End(call=1, upstream_us=5), b""),
+        (End(call=1), b""),
     ]
     assert linked.gateway.calls == linked.worker.calls == ()
 
@@ -260,7 +260,7 @@ def test_more_bytes_than_credit_are_a_fault() -> None:
     linked = Linked(window=100)
     call = linked.call()
     linked.settle()
-    linked.gateway.receive(encode(Head(call=call, status=200, headers=())), 0.0)
+    linked.gateway.receive(encode(Head(call=call, status=200, headers=(), upstream_us=0)), 0.0)
     linked.gateway.receive(encode(Data(call=call), bytes(60)), 0.0)
 
     with pytest.raises(LinkFault) as fault:
@@ -415,9 +415,9 @@ def at_gateway(*raw: bytes) -> Session:
     return session
 
 
-HEAD = encode(Head(call=1, status=200, headers=()))
+HEAD = encode(Head(call=1, status=200, headers=(), upstream_us=0))
 DATA = encode(Data(call=1), b"x")
-END = encode(End(call=1, upstream_us=0))
+END = encode(End(call=1))
 
 BROKEN: list[tuple[list[bytes], FaultCode]] = [
     ([GREETING], "unexpected"),
@@ -426,7 +426,7 @@ BROKEN: list[tuple[list[bytes], FaultCode]] = [
     ([DATA], "unexpected"),
     ([END], "unexpected"),
     ([HEAD, HEAD], "unexpected"),
-    ([encode(Head(call=2, status=200, headers=()))], "unknown_call"),
+    ([encode(Head(call=2, status=200, headers=(), upstream_us=0))], "unknown_call"),
     ([HEAD, encode(Data(call=7), b"x")], "unknown_call"),
     ([b"{}\n"], "malformed"),
 ]

@@ -397,11 +397,11 @@ async def test_a_slow_reader_bounds_both_sides_and_others_go_on() -> None:
 
 
 async def test_the_journey_is_told() -> None:
-    """Worker, time in the queue and time at the server, also of a call that failed."""
+    """Worker, time in the queue and time on the way, also of a call that failed."""
 
     async def script(peer: Peer) -> None:
         await peer.receive()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
         peer.send(chunked_head() + chunk(b"x"))
         peer.close()
 
@@ -413,6 +413,5 @@ async def test_the_journey_is_told() -> None:
 
     assert journey.worker == "box"
     assert journey.queue_ms is not None
-    assert 0 <= journey.queue_ms < 50
-    assert journey.upstream_ms is not None
-    assert journey.upstream_ms >= 45
+    assert journey.link_ms is not None
+    assert 0 <= journey.queue_ms + journey.link_ms < 150

@@ -84,7 +84,6 @@ class CallOpening(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     provider_type: str = "openai-chat"
     route_name: str | None = None
     """The target chosen; the model's own name by default."""
-    worker: str | None = None
 
 
 class CallClosing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -105,6 +104,8 @@ class CallClosing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     provider_request_id: str | None = None
     latency_ms: float | None = None
     time_to_first_token_ms: float | None = None
+    worker: str | None = None
+    """The worker that ran the call; None where none did."""
     queue_ms: float | None = None
     link_ms: float | None = None
     upstream_ms: float | None = None

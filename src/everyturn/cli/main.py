@@ -21,6 +21,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "check": ("everyturn.cli.check", "check_command"),
     "key": ("everyturn.cli.key", "key_command"),
     "bench": ("everyturn.cli.bench", "bench_command"),
+    "worker": ("everyturn.cli.worker", "worker_command"),
     "redact-scan": ("everyturn.cli.redact_scan", "redact_scan_command"),
 }
 """Command → the module and the name it lives under."""

@@ -33,14 +33,36 @@ from everyturn.errors import ConfigError, Failure
     type=click.Path(path_type=Path),
     help="Keep the record in this folder instead of the configured one.",
 )
-def serve_command(config_path: Path, host: str | None, port: int | None, data: Path | None) -> None:
+@click.option(
+    "--tls-cert",
+    type=click.Path(path_type=Path),
+    help="Speak TLS with this certificate chain in PEM.",
+)
+@click.option(
+    "--tls-key", type=click.Path(path_type=Path), help="The certificate's private key in PEM."
+)
+def serve_command(
+    config_path: Path,
+    host: str | None,
+    port: int | None,
+    data: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> None:
     """Run the gateway until SIGTERM or Ctrl-C.
 
     Log lines go to stderr, one JSON object each. Open turns are given time to end; a second signal
     ends them at once. Exit status 0: stopped as asked; 1: it could not start.
     """
     environment = dict(os.environ)
-    for name, value in (("HOST", host), ("PORT", port), ("DATA", data)):
+    given = {
+        "HOST": host,
+        "PORT": port,
+        "DATA": data,
+        "TLS_CERT": tls_cert,
+        "TLS_KEY": tls_key,
+    }
+    for name, value in given.items():
         if value is not None:
             environment[f"EVERYTURN_GATEWAY_{name}"] = str(value)
     try:
@@ -52,6 +74,9 @@ def serve_command(config_path: Path, host: str | None, port: int | None, data: P
         click.echo(f"warning: {warning}", err=True)
     try:
         _run(config, environment)
+    except ConfigError as bad:
+        click.echo(str(bad), err=True)
+        sys.exit(1)
     except Failure as bad:
         click.echo(f"everyturn: {bad.message}. {bad.hint}", err=True)
         sys.exit(1)

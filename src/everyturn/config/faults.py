@@ -63,6 +63,11 @@ def wrong(setting: Setting, value: Any) -> str | None:
                 return "must be a list of strings."
             bad = [item for item in value if setting.choices and item not in setting.choices]
             return f"has `{bad[0]}`, but knows only {_listed(setting.choices)}." if bad else None
+        case "names":
+            if isinstance(value, str):
+                return None
+            is_list = isinstance(value, list) and all(isinstance(item, str) for item in value)
+            return None if is_list else "must be a string or a list of strings."
         case "table":
             is_table = isinstance(value, dict) and all(isinstance(v, str) for v in value.values())
             return None if is_table else "must be a table of strings."

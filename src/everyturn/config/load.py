@@ -52,6 +52,8 @@ class Config:
     limits: Limits
     models: tuple[ModelConfig, ...]
     redaction: RedactionConfig
+    tls: tuple[Path, Path] | None = None
+    """Certificate chain and private key, in PEM; None: plain HTTP."""
     export_folder: Path | None = None
     """Where each day is written once it is over; None: nowhere."""
     keys: tuple[KeyConfig, ...] = ()
@@ -108,6 +110,8 @@ def read_config(
     plugins = read_plugins(tree.get("plugins"), faults)
     if not keys:
         _check_host(values["gateway"]["host"], faults)
+    if bool(values["gateway"]["tls_cert"]) != bool(values["gateway"]["tls_key"]):
+        faults.add("gateway.tls_cert", "and `tls_key` belong together.", "Give both or neither.")
     if faults.found:
         raise ConfigError(path, sorted(faults.found))
     config = _config(path, values, models, keys, redaction)
@@ -149,8 +153,13 @@ def _config(
         models=models,
         keys=keys,
         redaction=redaction,
+        tls=_tls(gateway["tls_cert"], gateway["tls_key"]),
         export_folder=Path(export["folder"]) if export["daily"] else None,
     )
+
+
+def _tls(certificate: str, key: str) -> tuple[Path, Path] | None:
+    return (Path(certificate), Path(key)) if certificate and key else None
 
 
 def _section(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -13,6 +14,9 @@ from everyturn.config.faults import Faults, nearest, read_table
 from everyturn.config.table import MODEL, REASONING, REQUIRED_MODEL_KEYS, TIMEOUTS, known_presets
 from everyturn.presets.load import REFUSED_HOSTS, PresetError, load_preset, read_preset_file
 from everyturn.wire.preset import Preset, Target
+
+WORKER_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+"""Of workers and of their targets."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -27,6 +31,8 @@ class ModelConfig:
     api_key_env: str | None
     timeouts: dict[str, int]
     """`connect_ms`, `first_byte_ms`, `idle_ms`, `total_ms`."""
+    workers: tuple[str, ...]
+    """Who may run its calls; empty: the gateway itself."""
 
 
 def read_models(
@@ -77,6 +83,7 @@ def _model(
     preset = _preset(path, values["preset"], faults, folder) if values["preset"] else None
     if preset is None or len(faults.found) > before:
         return None
+    workers = _workers(path, values, faults)
     base_url = _base_url(path, values, preset, faults)
     if values["tags"] and reasoning["tags"] and values["tags"] != reasoning["tags"]:
         faults.add(f"{path}.tags", "differs from `reasoning.tags`.", "Keep one of the two.")
@@ -114,6 +121,7 @@ def _model(
         api_key=environment.get(key_env) if key_env else None,
         api_key_env=key_env,
         timeouts=timeouts,
+        workers=workers,
     )
 
 
@@ -150,7 +158,31 @@ def _preset(path: str, name: str, faults: Faults, folder: Path) -> Preset | None
     return None
 
 
+def _workers(path: str, values: dict[str, Any], faults: Faults) -> tuple[str, ...]:
+    """The workers of a model; empty where the gateway calls by itself."""
+    given = values["worker"]
+    names = (given,) if isinstance(given, str) else tuple(given or ())
+    if values["transport"] == "direct":
+        for key in ("worker", "target"):
+            if values[key]:
+                hint = 'Set `transport = "worker"`, or remove it.'
+                faults.add(f"{path}.{key}", "is for models that run on a worker.", hint)
+        return ()
+    for key in ("base_url", "insecure_http"):
+        if values[key]:
+            hint = "Remove it: the worker has the address (`--allow TARGET=URL`)."
+            faults.add(f"{path}.{key}", "is for models that the gateway calls itself.", hint)
+    hint = "Use 1 to 63 small letters, digits and `-`."
+    if not names or not all(WORKER_NAME.fullmatch(name) for name in names):
+        faults.add(f"{path}.worker", "is missing, or is no name of a worker.", hint)
+    if not WORKER_NAME.fullmatch(values["target"] or ""):
+        faults.add(f"{path}.target", "is missing, or is no name of a target.", hint)
+    return names
+
+
 def _base_url(path: str, values: dict[str, Any], preset: Preset, faults: Faults) -> str | None:
+    if values["transport"] == "worker":
+        return f"worker://{values['target']}"
     key = f"{path}.base_url"
     url = values["base_url"] or preset.base_url
     if url is None:

@@ -14,9 +14,9 @@ from everyturn.wire.preset import CARRIERS
 class Setting:
     """One key of one table.
 
-    kind: `str`, `int`, `bool`, `strings` (list of strings), `table` (string → string), `timeouts`,
-    `reasoning`, `rules`, `fields`. choices: the closed set of a `str` or of each of `strings`.
-    minimum and maximum: inclusive, of an `int`.
+    kind: `str`, `int`, `bool`, `strings` (list of strings), `names` (a string or such a list),
+    `table` (string → string), `timeouts`, `reasoning`, `rules`, `fields`. choices: the closed set
+    of a `str` or of each of `strings`. minimum and maximum: inclusive, of an `int`.
     """
 
     key: str
@@ -32,6 +32,8 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
     "gateway": (
         Setting("host", "str", "127.0.0.1", "The loopback address to listen on."),
         Setting("port", "int", 8080, "The port; 0 takes a free one.", maximum=65535),
+        Setting("tls_cert", "str", "", "A certificate chain in PEM: the gateway then speaks TLS."),
+        Setting("tls_key", "str", "", "The certificate's private key in PEM."),
         Setting("data", "str", "everyturn-data", "The folder of the record; made when missing."),
         Setting(
             "shutdown_grace_ms",
@@ -231,6 +233,15 @@ MODEL: Final = (
     Setting("forward_headers", "strings", [], "Client headers that go to the provider."),
     Setting("timeouts", "timeouts", {}, "Time limits in milliseconds."),
     Setting("insecure_http", "bool", False, "`true` allows plain http to another machine."),
+    Setting(
+        "transport",
+        "str",
+        "direct",
+        "`worker`: calls are run by a worker beside the model server.",
+        ("direct", "worker"),
+    ),
+    Setting("worker", "names", None, "The worker, or a list: any connected one takes the call."),
+    Setting("target", "str", None, "What the worker calls the model server: `--allow TARGET=URL`."),
 )
 """The keys of a `[[models]]` entry."""
 

@@ -41,8 +41,11 @@ from everyturn.gateway.log import Log
 from everyturn.gateway.metrics import CONTENT_TYPE
 from everyturn.gateway.models import Model, Models
 from everyturn.gateway.records import Recording
+from everyturn.gateway.worker_registry import Registry
+from everyturn.gateway.workers import WorkerDoor, refuse_link
 from everyturn.transport.base import Timeouts, Transport
 from everyturn.transport.direct import DirectTransport
+from everyturn.transport.worker import Workers, WorkerTransport
 from everyturn.wire.reader import write
 
 Handler = Callable[[Exchange], Awaitable[None]]
@@ -51,6 +54,10 @@ Gauges = Callable[[], Mapping[str, tuple[str, float]]]
 
 _PROBES: Final = ("/healthz", "/readyz")
 """Paths that need no key; they and `/metrics` are counted and not recorded."""
+_LINK: Final = "/v1/workers/link"
+_PAIR: Final = "/v1/workers/pair"
+_KEYLESS: Final = (*_PROBES, _PAIR)
+"""Where no key is asked for: probes, and pairing, whose code is what one must have."""
 
 
 class App:
@@ -64,8 +71,11 @@ class App:
         recording: Recording,
         log: Log,
         keys: Keys,
+        door: WorkerDoor | None,
     ) -> None:
+        """door: where workers come in; None where no model runs on one."""
         self._keys = keys
+        self.door = door
         self._models = models
         self._recording = recording
         self._log = log
@@ -84,11 +94,13 @@ class App:
             ("GET", "/readyz"): self._ready,
             ("GET", "/metrics"): self._tell_metrics,
         }
+        if door is not None:
+            self._routes["POST", _PAIR] = door.pair
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Other ASGI scopes than HTTP are not served."""
         if scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
+            await self._link(scope, receive, send)
             return
         if scope["type"] != "http":
             return
@@ -107,13 +119,39 @@ class App:
         finally:
             await self._note(exchange)
 
+    async def _link(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a worker's WebSocket, or refuse it in HTTP. Its access record is of the opening."""
+        exchange = Exchange({**scope, "method": "GET"}, receive, send)
+        _identify(exchange, self._recording)
+        name = None
+        await receive()  # The server's word that somebody wants to connect.
+        try:
+            host = exchange.header(b"host")
+            if not self._keys.are_needed:
+                check_host(host)
+            check_origin(exchange.header(b"origin"), host)
+            if self.door is None or exchange.path != _LINK:
+                raise EndpointNotFound("this gateway does not serve that path and method")
+            exchange.route = _LINK
+            name = await self.door.admit(exchange)
+            exchange.status = 101
+            await send({"type": "websocket.accept"})
+        except Failure as failure:
+            await refuse_link(exchange, failure, send)
+        except OSError:
+            name = None  # It left again; the access record tells how far it came.
+        await self._note(exchange)
+        if name is not None:
+            assert self.door is not None
+            await self.door.serve(name, receive, send)
+
     async def _answer(self, exchange: Exchange) -> None:
         host = exchange.header(b"host")
         handler = self._route(exchange)
         if not self._keys.are_needed:
             check_host(host)
         check_origin(exchange.header(b"origin"), host)
-        if exchange.route not in _PROBES:
+        if exchange.route not in _KEYLESS:
             exchange.principal = self._keys.principal(exchange.header(b"authorization"))
         if handler is None:
             raise EndpointNotFound("this gateway does not serve that path and method")
@@ -279,18 +317,25 @@ def build(
 ) -> tuple[App, Transport]:
     """The application of a configuration, and the transport it must be closed with."""
     transport = DirectTransport(proxy_env=environment)
+    workers = Workers()
     models = Models(
         {
             model.target.name: Model(
-                target=model.target, api_key=model.api_key, timeouts=Timeouts(**model.timeouts)
+                target=model.target,
+                api_key=model.api_key,
+                timeouts=Timeouts(**model.timeouts),
+                transport=WorkerTransport(workers, model.workers) if model.workers else transport,
+                is_on_worker=bool(model.workers),
             )
             for model in config.models
         },
         since=datetime.now(UTC),
     )
+    door = None
+    if any(model.workers for model in config.models):
+        door = WorkerDoor(workers, Registry(config.data), log)
     chat = ChatService(
         models,
-        transport,
         recording,
         config.limits,
         log,
@@ -303,4 +348,4 @@ def build(
     )
     incoming = Incoming(recording.cleaner, Plugins(config.plugins)) if config.records else None
     ingest = Ingest(recording, incoming, chat.metrics, config.request_bytes_max)
-    return App(models, chat, ingest, recording, log, keys), transport
+    return App(models, chat, ingest, recording, log, keys, door), transport

@@ -19,6 +19,7 @@ from everyturn.errors import (
     TranslationError,
     UpstreamStreamIncomplete,
     UpstreamTooLarge,
+    WorkerLost,
 )
 from everyturn.gateway.http import SSE_TYPE, Exchange, note_comments, note_headers
 from everyturn.gateway.upstream import (
@@ -29,7 +30,7 @@ from everyturn.gateway.upstream import (
     rejected,
     upstream_request,
 )
-from everyturn.transport.base import Timeouts, Transport, UpstreamResponse
+from everyturn.transport.base import Journey, Timeouts, Transport, UpstreamResponse
 from everyturn.wire import events as ev
 from everyturn.wire.dialects.openai_chat import Encoded
 from everyturn.wire.limits import Limits
@@ -70,6 +71,7 @@ class CallResult:
     provider_request_id: str | None = None
     latency_ms: float = 0.0
     time_to_first_token_ms: float | None = None
+    journey: Journey = field(default_factory=Journey)
 
 
 class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +111,8 @@ class Call:
         response: UpstreamResponse | None = None
         try:
             response = await self._transport.open(
-                upstream_request(self._plan.encoded, self._plan.headers), self._plan.timeouts
+                upstream_request(self._plan.encoded, self._plan.headers, self._result.journey),
+                self._plan.timeouts,
             )
             await self._answer(response)
         except Failure as failure:
@@ -136,7 +139,7 @@ class Call:
     def _fail(self, failure: Failure) -> None:
         result = self._result
         result.failure = failure
-        is_cut = isinstance(failure, UpstreamStreamIncomplete)
+        is_cut = isinstance(failure, UpstreamStreamIncomplete | WorkerLost)
         result.stream_state = "cut" if is_cut else "error"
         if self._stream is not None:
             result.reply = self._stream.abandon()

@@ -31,9 +31,8 @@ from everyturn.gateway.http import (
 )
 from everyturn.gateway.log import Log
 from everyturn.gateway.metrics import Metrics
-from everyturn.gateway.models import Models
+from everyturn.gateway.models import Model, Models
 from everyturn.gateway.records import Recording
-from everyturn.transport.base import Transport
 from everyturn.wire.dialects.openai_chat import Encoded, encode
 from everyturn.wire.envelope import Envelope
 from everyturn.wire.limits import Limits
@@ -50,7 +49,6 @@ class ChatService:
     def __init__(
         self,
         models: Models,
-        transport: Transport,
         recording: Recording,
         limits: Limits,
         log: Log,
@@ -59,7 +57,6 @@ class ChatService:
         open_turns_max: int,
     ) -> None:
         self._models = models
-        self._transport = transport
         self._recording = recording
         self._limits = limits
         self._log = log
@@ -135,7 +132,7 @@ class ChatService:
         except Failure as failure:
             await record.refuse(failure, request)
             raise
-        headers = _further_headers(exchange, encoded, model.target.forward_headers, call_span)
+        headers = _further_headers(exchange, encoded, model, call_span)
         plan = CallPlan(
             request=request,
             target=model.target,
@@ -144,7 +141,7 @@ class ChatService:
             limits=self._limits,
             headers=headers,
         )
-        call = Call(plan, self._transport, exchange)
+        call = Call(plan, model.transport, exchange)
         result = await self._run(exchange, call)
         self.metrics.call(model.target.name, result)
         try:
@@ -251,12 +248,14 @@ def _adopt(exchange: Exchange, envelope: Envelope, recording: Recording) -> None
 
 
 def _further_headers(
-    exchange: Exchange, encoded: Encoded, forward: tuple[str, ...], call_span: str
+    exchange: Exchange, encoded: Encoded, model: Model, call_span: str
 ) -> tuple[tuple[str, str], ...]:
     """What else the provider is told: the trace, where it is the operator's own server or the
     operator says so, and the client headers that the operator forwards."""
     headers = [_AGENT]
-    is_traced = is_here(encoded.origin.partition("://")[2]) or "traceparent" in forward
+    forward = model.target.forward_headers
+    is_own = model.is_on_worker or is_here(encoded.origin.partition("://")[2])
+    is_traced = is_own or "traceparent" in forward
     if is_traced:
         trace = exchange.trace.child(call_span)
         headers.append(("traceparent", trace.traceparent))

@@ -33,6 +33,7 @@ FIELDS: Final = frozenset(
         "places",
         "reason",
         "version",
+        "worker",
     }
 )
 """All names a log line may have beside `timestamp` and `event`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from everyturn.errors import ModelNotFound
 from everyturn.presets.price import list_prices, price_list_version
-from everyturn.transport.base import Timeouts
+from everyturn.transport.base import Timeouts, Transport
 from everyturn.wire.preset import Target
 
 
@@ -20,6 +20,9 @@ class Model:
     target: Target
     api_key: str | None = field(repr=False)
     timeouts: Timeouts
+    transport: Transport
+    is_on_worker: bool
+    """Whether its calls are run by a worker, for the record."""
 
 
 class Models:

@@ -250,6 +250,7 @@ class TurnRecord:
             sent=encoded.sent,
             stream=encoded.stream,
             reasoning_tags=encoded.reasoning_tags,
+            transport="worker" if model.is_on_worker else "direct",
         )
         await self._append(self._recorder.open_call(opening))
 
@@ -303,7 +304,7 @@ class TurnRecord:
             provider_request_id=result.provider_request_id,
             latency_ms=result.latency_ms,
             time_to_first_token_ms=result.time_to_first_token_ms,
-            upstream_ms=result.latency_ms,
+            **self._way(result),
             notes=tuple(result.notes),
             pricing=self._pricing,
         )
@@ -321,6 +322,23 @@ class TurnRecord:
             reasoning_chars=0 if result.reply is None else result.reply.reasoning_chars,
         )
         await self._append(group)
+
+    def _way(self, result: CallResult) -> dict[str, Any]:
+        """Who ran the call, and which part of its time was whose."""
+        assert self._model is not None  # A call that closes was opened.
+        if not self._model.is_on_worker:
+            return {"upstream_ms": result.latency_ms}
+        journey = result.journey
+        upstream_ms = None
+        if journey.link_ms is not None:
+            beside_ms = (journey.queue_ms or 0.0) + journey.link_ms
+            upstream_ms = max(0.0, result.latency_ms - beside_ms)
+        return {
+            "worker": journey.worker,
+            "queue_ms": journey.queue_ms,
+            "link_ms": journey.link_ms,
+            "upstream_ms": upstream_ms,
+        }
 
     def _pricing(self, tokens: Tokens, served: str | None) -> Cost:
         assert self._model is not None  # A call that closes was opened.

@@ -12,6 +12,7 @@ import contextlib
 import gc
 import signal
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -19,11 +20,13 @@ import uvicorn
 
 from everyturn import __version__
 from everyturn.config import Config
+from everyturn.errors import ConfigError
 from everyturn.gateway.app import App, build
 from everyturn.gateway.daily import DailyExport
 from everyturn.gateway.indexing import Indexing
 from everyturn.gateway.log import Log
 from everyturn.gateway.records import RecordSettings, open_recording
+from everyturn.link.messages import MESSAGE_BYTES_MAX
 from everyturn.presets.price import warm_prices
 
 BACKLOG: Final = 2048
@@ -84,6 +87,8 @@ class Gateway:
             self._log("gateway.cutting_off", count=chat.open_turns)
             chat.cut_off()
             await chat.idle(CUT_OFF_S, asyncio.Event())
+        if self.app.door is not None:
+            self.app.door.stop()
         self._server.should_exit = True
         await self._running
         self._log("gateway.stopped")
@@ -95,6 +100,7 @@ async def start(config: Config, environment: Mapping[str, str], log: Log) -> Gat
     Raises OSError when the port cannot be had, AuditUnavailable and ConfigError when the store
     cannot be opened.
     """
+    _check_tls(config)
     listener = _listen(config.host, config.port)
     try:
         recording = open_recording(_record_settings(config), log)
@@ -104,30 +110,19 @@ async def start(config: Config, environment: Mapping[str, str], log: Log) -> Gat
     app, transport = build(config, environment, recording, log)
     background = _background(config, log)
     app.gauges += [work.gauges for work in background]
-    server = _Server(
-        uvicorn.Config(
-            app,
-            loop="none",
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            backlog=BACKLOG,
-        )
-    )
-
+    server = _Server(_server_config(app, config))
     warming = asyncio.create_task(asyncio.to_thread(warm_prices))
 
     async def run() -> None:
         for work in background:
             work.start()
+        if app.door is not None:
+            app.door.start()
         try:
             await server.serve(sockets=[listener])
         finally:
+            if app.door is not None:
+                app.door.stop()
             for work in background:
                 await asyncio.to_thread(work.stop)
             await warming
@@ -149,6 +144,28 @@ async def start(config: Config, environment: Mapping[str, str], log: Log) -> Gat
         version=__version__,
     )
     return Gateway(app, server, running, warming, (str(host), port), config, log)
+
+
+def _server_config(app: App, config: Config) -> uvicorn.Config:
+    """How uvicorn serves; WebSockets only where workers come in."""
+    return uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none" if app.door is None else "websockets-sansio",
+        ws_max_size=MESSAGE_BYTES_MAX,
+        ws_per_message_deflate=False,
+        ws_ping_interval=None,  # The worker link has a heartbeat of its own.
+        ssl_certfile=config.tls and config.tls[0],
+        ssl_keyfile=config.tls and str(config.tls[1]),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        backlog=BACKLOG,
+    )
 
 
 async def serve(config: Config, environment: Mapping[str, str]) -> None:
@@ -208,6 +225,20 @@ def _record_settings(config: Config) -> RecordSettings:
         ),
         rules=config.redaction.rules,
     )
+
+
+def _check_tls(config: Config) -> None:
+    """Raises ConfigError when the certificate or its key cannot be used."""
+    if config.tls is None:
+        return
+    certificate, key = config.tls
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
+    except (OSError, ValueError) as bad:
+        reason = getattr(bad, "reason", None) or getattr(bad, "strerror", None) or "it is not PEM"
+        what = f"cannot be used: {reason}."
+        hint = "Name a chain and its key in PEM, without a passphrase, that this user can read."
+        raise ConfigError(config.path, [(0, "gateway.tls_cert", what, hint)]) from bad
 
 
 def _listen(host: str, port: int) -> socket.socket:

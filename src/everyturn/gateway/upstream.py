@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final, Literal
 
 from everyturn.errors import Failure, TranslationError
-from everyturn.transport.base import UpstreamRequest, UpstreamResponse
+from everyturn.transport.base import Journey, UpstreamRequest, UpstreamResponse
 from everyturn.wire.dialects.failures import status_failure
 from everyturn.wire.dialects.openai_chat import Encoded
 from everyturn.wire.preset import Target
@@ -26,9 +26,11 @@ _REQUEST_IDS: Final = ("x-request-id", "request-id", "x-amzn-requestid", "apim-r
 _PLAIN: Final = ("", "text/plain", "application/octet-stream")
 
 
-def upstream_request(encoded: Encoded, extra: Headers) -> UpstreamRequest:
+def upstream_request(encoded: Encoded, extra: Headers, journey: Journey) -> UpstreamRequest:
     """The HTTP request of a call."""
-    return UpstreamRequest(url=encoded.url, headers=(*encoded.headers, *extra), body=encoded.body)
+    return UpstreamRequest(
+        url=encoded.url, headers=(*encoded.headers, *extra), body=encoded.body, journey=journey
+    )
 
 
 def first_of_each(headers: Headers) -> Mapping[str, str]:

@@ -140,6 +140,8 @@ class Head(Message, frozen=True, kw_only=True, tag="head"):
     status: Annotated[int, Meta(ge=200, le=999)]
     headers: Headers
     """Names in lower case, in order; values as Latin-1 text."""
+    upstream_us: Microseconds
+    """From the request's sending to this head, as the worker saw it."""
 
 
 class Data(Message, frozen=True, kw_only=True, tag="data"):
@@ -152,8 +154,6 @@ class End(Message, frozen=True, kw_only=True, tag="end"):
     """The body is complete. From the worker: the call is over."""
 
     call: CallId
-    upstream_us: Microseconds
-    """From the worker: from the request's sending to the answer's end. From the gateway: 0."""
 
 
 class Fail(Message, frozen=True, kw_only=True, tag="fail"):
@@ -165,6 +165,7 @@ class Fail(Message, frozen=True, kw_only=True, tag="fail"):
     hint: Text
     """What to do; empty: as the code says."""
     upstream_us: Microseconds
+    """From the request's sending to this failure, as the worker saw it."""
 
 
 class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):

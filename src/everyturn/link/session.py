@@ -238,7 +238,9 @@ class Session:
         """Whether the call is under way."""
         return call in self._calls
 
-    def head(self, call: int, status: int, headers: tuple[tuple[str, str], ...]) -> None:
+    def head(
+        self, call: int, status: int, headers: tuple[tuple[str, str], ...], *, upstream_us: int = 0
+    ) -> None:
         """Begin the answer; nothing if the call is over."""
         state = self._calls.get(call)
         if state is None:
@@ -246,7 +248,7 @@ class Session:
         assert self.role == "worker"
         assert not state.has_head
         state.has_head = True
-        self._say(Head(call=call, status=status, headers=headers))
+        self._say(Head(call=call, status=status, headers=headers, upstream_us=upstream_us))
 
     def credit(self, call: int) -> int:
         """Bytes of the call that may be sent now; 0 if it is over."""
@@ -270,14 +272,14 @@ class Session:
             self._say(message, body[start : min(start + PAYLOAD_BYTES_MAX, size)])
         return size
 
-    def end(self, call: int, *, upstream_us: int = 0) -> None:
+    def end(self, call: int) -> None:
         """Our body is complete; from the worker this ends the call."""
         state = self._calls.get(call)
         if state is None:
             return
         assert state.is_sending
         state.is_sending = False
-        self._say(End(call=call, upstream_us=upstream_us))
+        self._say(End(call=call))
         if self.role == "worker":
             del self._calls[call]
 

@@ -37,8 +37,8 @@ class Journey:
     """Who runs the call; None where nobody stands between."""
     queue_ms: float | None = None
     """How long the call waited for somebody to run it."""
-    upstream_ms: float | None = None
-    """From the request's sending to the answer's end, as seen by who ran the call."""
+    link_ms: float | None = None
+    """What the way there and back added until the answer began, or failed to."""
 
 
 class UpstreamRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -68,6 +68,11 @@ class Ending:
     code: ByeCode | None
     message: str
 
+    @property
+    def reason(self) -> str:
+        """Why, in words of our own: what a peer says may be anything."""
+        return f"bye: {self.code}" if self.how == "bye" else f"{self.how}: {self.message}"
+
 
 class LinkEnd:
     """Runs one end of a link until it ends."""

@@ -84,6 +84,8 @@ class WorkerLink:
         self.hello: Hello | None = None
         """What the worker said of itself; None before it did."""
         self.end = LinkEnd(session, pipe, self)
+        self.has_greeted = asyncio.Event()
+        """Set when the worker has said hello."""
         self.has_rotated = asyncio.Event()
         """Set when the worker has stored a new credential."""
         self._session = session
@@ -156,6 +158,7 @@ class WorkerLink:
         match message:
             case Hello():
                 self.hello = message
+                self.has_greeted.set()
                 self._workers.on_room()
             case Head() | Data() | End() | Fail() | Credit():
                 self._of_call(message, payload)
@@ -173,13 +176,13 @@ class WorkerLink:
                 self._send_body(message.call, response)
                 return
             case Head():
-                response.on_head(message.status, message.headers)
+                response.on_head(message)
                 return
             case Data():
                 response.on_data(payload)
                 return
             case End():
-                response.on_end(message.upstream_us)
+                response.on_end()
             case Fail():
                 response.on_fail(message)
         del self._calls[message.call]
@@ -357,6 +360,7 @@ class WorkerResponse:
         self._link = link
         self._timeouts = timeouts
         self._total_at = total_at
+        self._sent_at = asyncio.get_running_loop().time()
         self._journey = journey
         self._parts: list[bytes] = []
         self._is_over = False
@@ -421,10 +425,11 @@ class WorkerResponse:
 
     # ----------------------------------------------------------------------------- from the link
 
-    def on_head(self, status: int, headers: tuple[tuple[str, str], ...]) -> None:
+    def on_head(self, head: Head) -> None:
         """The answer begins."""
-        self.status = status
-        self.headers = headers
+        self.status = head.status
+        self.headers = head.headers
+        self._measure(head.upstream_us)
         self._wake()
 
     def on_data(self, data: bytes) -> None:
@@ -432,14 +437,14 @@ class WorkerResponse:
         self._parts.append(data)
         self._wake()
 
-    def on_end(self, upstream_us: int) -> None:
+    def on_end(self) -> None:
         """The body is complete."""
-        self._journey.upstream_ms = upstream_us / 1000
         self._over()
 
     def on_fail(self, fail: Fail) -> None:
         """The worker ended the call."""
-        self._journey.upstream_ms = fail.upstream_us / 1000
+        if not self.status:
+            self._measure(fail.upstream_us)
         self.is_declined = fail.code == "draining"
         self.fail(FAILURES[fail.code](fail.message, hint=fail.hint or None))
 
@@ -448,6 +453,11 @@ class WorkerResponse:
         if self._failure is None:
             self._failure = failure
         self._over()
+
+    def _measure(self, upstream_us: int) -> None:
+        """What of the time until now was neither the worker's wait nor the server's."""
+        passed_ms = (asyncio.get_running_loop().time() - self._sent_at) * 1000
+        self._journey.link_ms = max(0.0, passed_ms - upstream_us / 1000)
 
     def _over(self) -> None:
         self._is_over = True

@@ -183,7 +183,7 @@ class Relay:
         message = hint = ""
         try:
             async with asyncio.timeout_at(started + running.call.total_ms / 1000):
-                await self._answer(running)
+                await self._answer(running, started)
         except Failure as failure:
             code, message, hint = _fail_code(failure), failure.message, failure.hint
         except TimeoutError:
@@ -197,7 +197,7 @@ class Relay:
             self._tell("worker.call_failed", failure=type(bug).__name__)
         upstream_us = int((loop.time() - started) * 1_000_000)
         if code is None:
-            self._session.end(number, upstream_us=upstream_us)
+            self._session.end(number)
         else:
             self._session.fail(number, code, message, hint=hint, upstream_us=upstream_us)
         self._tell("worker.call", call=number, error_code=code, upstream_us=upstream_us)
@@ -205,7 +205,7 @@ class Relay:
         self._forget(number)
         self._end.flush()
 
-    async def _answer(self, running: _Running) -> None:
+    async def _answer(self, running: _Running, started: float) -> None:
         call = running.call
         base_url = self._targets.get(call.target)
         if base_url is None:
@@ -229,7 +229,10 @@ class Relay:
         )
         response = await self._transport.open(request, timeouts)
         try:
-            self._session.head(call.call, response.status, response.headers)
+            upstream_us = int((asyncio.get_running_loop().time() - started) * 1_000_000)
+            self._session.head(
+                call.call, response.status, response.headers, upstream_us=upstream_us
+            )
             self._end.flush()
             await self._pass_on(running, response)
         finally:

@@ -1,0 +1,241 @@
+"""What a worker keeps, where it may go, and the commands, as processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from everyturn.errors import InvalidValue, UpstreamUnreachable
+from everyturn.mock.script import HANG, Script
+from everyturn.mock.server import MockProvider
+from everyturn.worker import credential
+from everyturn.worker.credential import Credential
+from everyturn.worker.dial import Unreachable, dial, gateway_url
+from everyturn.worker.main import EXIT_CREDENTIAL
+from everyturn.worker.pair import pair
+from everyturn.worker.targets import parse_targets
+from tests.gateway.test_answers import chunk, frames
+from tests.gateway.test_records import recorded
+from tests.support.gateway import HELLO, running_gateway
+from tests.support.paired import ANSWER, TARGET, on_worker
+from tests.support.scripted_upstream import until
+
+EXAMPLE = Credential(gateway="wss://gateway.test", name="box", secret="obviously-fake")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "gateway.test",
+        "https://gateway.test",
+        "ws://gateway.test",
+        "ws://10.0.0.1:80",
+        "ws://localhost.evil.test",
+        "wss://",
+        "wss://user:password@gateway.test",
+        "wss://gateway.test/path",
+        "wss://gateway.test?a=1",
+        "wss://gateway.test:99999",
+    ],
+)
+def test_an_address_is_verified_tls_or_loopback(address: str) -> None:
+    """Plaintext leaves this machine under no circumstances, and no credentials stand in URLs."""
+    with pytest.raises(InvalidValue):
+        gateway_url(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["wss://gateway.test", "wss://gateway.test:8443/", "ws://127.0.0.1:1", "ws://[::1]:1"],
+)
+def test_addresses_that_may_be_dialled(address: str) -> None:
+    """TLS anywhere, plaintext on loopback."""
+    assert gateway_url(address).hostname
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llama",
+        "=http://127.0.0.1/v1",
+        "Llama=http://127.0.0.1/v1",
+        "llama=127.0.0.1:80",
+        "llama=ftp://127.0.0.1/v1",
+        "llama=http://10.0.0.5/v1",
+        "llama=http://metadata.test/v1",
+        "llama=http://127.0.0.1.evil.test/v1",
+        "llama=http://user:pw@127.0.0.1/v1",
+        "llama=file:///etc/passwd",
+        "llama=http://127.0.0.1:0/v1",
+    ],
+)
+def test_only_loopback_can_be_allowed(text: str) -> None:
+    """A worker cannot be made a way into the rest of its network."""
+    with pytest.raises(InvalidValue):
+        parse_targets((text,))
+
+
+def test_targets_are_names_of_addresses() -> None:
+    """Each name once."""
+    one, two = "a=http://127.0.0.1:1/v1/", "b=http://[::1]:2/v1"
+
+    assert parse_targets((one, two)) == {"a": "http://127.0.0.1:1/v1", "b": "http://[::1]:2/v1"}
+    with pytest.raises(InvalidValue, match="twice"):
+        parse_targets((one, one))
+
+
+def test_a_credential_is_private(tmp_path: Path) -> None:
+    """It is kept as it was; a file or folder that others may use is refused, and so is damage."""
+    folder = tmp_path / "worker"
+    credential.check_folder(folder)
+    credential.store(folder, EXAMPLE)
+    assert credential.load(folder) == EXAMPLE
+    assert [path.name for path in folder.iterdir()] == [credential.FILE]
+
+    (folder / credential.FILE).chmod(0o640)
+    with pytest.raises(InvalidValue, match="may be used by others"):
+        credential.load(folder)
+    (folder / credential.FILE).chmod(0o600)
+    folder.chmod(0o755)
+    for use in (credential.load, credential.check_folder):
+        with pytest.raises(InvalidValue, match="may be used by others"):
+            use(folder)
+    folder.chmod(0o700)
+    (folder / credential.FILE).write_bytes(b"{}")
+    with pytest.raises(InvalidValue, match="cannot be read"):
+        credential.load(folder)
+    with pytest.raises(InvalidValue, match="not paired"):
+        credential.load(tmp_path)
+
+
+async def test_a_gateway_that_is_not_there_is_said_so() -> None:
+    """Pairing and dialling tell it apart from a refusal."""
+    async with MockProvider() as mock:
+        port = mock.port
+    with pytest.raises(Unreachable):
+        await dial(f"ws://127.0.0.1:{port}", "x")
+    with pytest.raises(UpstreamUnreachable, match="gateway"):
+        await pair(f"ws://127.0.0.1:{port}", "x", {})
+
+
+# -------------------------------------------------------------------------------- real processes
+
+
+async def run_command(*arguments: str, cwd: Path) -> tuple[int, str, str]:
+    """Status, stdout and stderr of one `everyturn` command."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "everyturn", *arguments),
+        cwd=cwd,
+        env=dict(os.environ),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def worker_process(cwd: Path, base_url: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`everyturn worker run`, killed at the end if it still runs."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "everyturn", "worker", "run", "--allow", f"{TARGET}={base_url}"),
+        cwd=cwd,
+        env=dict(os.environ),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def event(process: asyncio.subprocess.Process, name: str) -> dict[str, object]:
+    """Wait for the next log line of this event."""
+    assert process.stderr is not None
+    async with asyncio.timeout(20):
+        while True:
+            line = await process.stderr.readline()
+            assert line, f"the worker ended before it told: {name}"
+            told: dict[str, object] = json.loads(line)
+            if told["event"] == name:
+                return told
+
+
+async def test_the_commands_from_invitation_to_revocation(tmp_path: Path) -> None:
+    """Invite, pair, run, list, call, kill -9 in the middle of an answer, run again, revoke."""
+    data = tmp_path / "data"
+    async with MockProvider() as mock, running_gateway([on_worker("m")], data) as running:
+        mock.add("m", Script.whole(body=ANSWER))
+        gateway = f"ws://127.0.0.1:{running.gateway.port}"
+        status, out, _ = await run_command(
+            "worker", "invite", "box", "--data", "data", cwd=tmp_path
+        )
+        code = out.strip()
+        assert status == 0
+        assert re.fullmatch(r"(?:[2-9A-Z]{4}-){2}[2-9A-Z]{4}", code)
+        pairing = ("worker", "pair", "--gateway", gateway, "--code")
+        status, _, err = await run_command(*pairing, "2222-2222-2222", cwd=tmp_path)
+        assert (status, "wrong, used or too old" in err) == (1, True)
+        status, _, err = await run_command(*pairing, code, cwd=tmp_path)
+        assert status == 0, err
+
+        async with worker_process(tmp_path, mock.url) as worker:
+            await event(worker, "worker.connected")
+            assert (await running.chat("m")).status_code == 200
+            listed = ("worker", "list", "--json", "--data", "data")
+            _, out, _ = await run_command(*listed, cwd=tmp_path)
+            assert json.loads(out)["connected_at"] is not None
+            mock.add("m", Script.sse([chunk(content="some"), HANG]))
+            body = {"model": "m", "messages": HELLO, "stream": True}
+            async with running.client.stream("POST", "/chat/completions", json=body) as answer:
+                received = b""
+                async for part in answer.aiter_raw():
+                    received += part
+                    if b"some" in received and worker.returncode is None:
+                        worker.send_signal(signal.SIGKILL)
+                        await worker.wait()
+            turn = await recorded(running, answer)
+            await until(lambda: mock.stats().aborts_of("m") == 1)
+
+        assert frames(received)[-1]["error"]["code"] == "worker_lost"
+        assert turn["turn"]["assistant_text"] == "some"
+        assert len(mock.requests) == 2
+
+        async with worker_process(tmp_path, mock.url) as worker:
+            await event(worker, "worker.connected")
+            status, _, _ = await run_command(
+                "worker", "revoke", "box", "--data", "data", cwd=tmp_path
+            )
+            assert status == 0
+            await event(worker, "worker.link_ended")
+            assert await asyncio.wait_for(worker.wait(), 10) == EXIT_CREDENTIAL
+        status, _, _ = await run_command("worker", "rotate", "box", "--data", "data", cwd=tmp_path)
+        assert status == 1
+
+
+async def test_a_worker_is_stopped_by_a_signal(tmp_path: Path) -> None:
+    """SIGTERM ends it with status 0, also while its gateway is away; without pairing it is 1."""
+    folder = tmp_path / "everyturn-worker"
+    async with MockProvider() as mock, worker_process(tmp_path, mock.url) as unpaired:
+        assert await asyncio.wait_for(unpaired.wait(), 20) == 1
+    credential.check_folder(folder)
+    credential.store(
+        folder, Credential(gateway="ws://127.0.0.1:1", name="box", secret="obviously-fake")
+    )
+    async with worker_process(tmp_path, "http://127.0.0.1:1/v1") as worker:
+        await event(worker, "worker.unreachable")
+        worker.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(worker.wait(), 20) == 0
