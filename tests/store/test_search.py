@@ -220,6 +220,23 @@ def test_an_old_turn_that_changes_is_found_when_all_are_looked_at(
     assert [f.turn_id for f in find(index, query, fields=FIELDS, limit=5)] == [old.turn_id]
 
 
+def test_a_turn_that_was_open_for_long_is_found(store: SqliteStore, index: SearchIndex) -> None:
+    """It is remembered, though many newer turns change meanwhile."""
+    turn = a_turn()
+    count = BATCH_TURNS + 6
+    newer = [a_turn() for _ in range(count)]
+    store.append([Group((turn,)), *(Group((closed_turn(one),)) for one in newer)])
+    index.catch_up()
+    store.append([Group((a_tool_call(one, request_json='"tool"'),)) for one in newer])
+    store.append([Group((closed_turn(turn, assistant_text="finally"),))])
+
+    index.catch_up(newest=count)
+
+    query = read_query("finally")
+    assert [f.turn_id for f in find(index, query, fields=FIELDS, limit=5)] == [turn.turn_id]
+    assert index.db.execute("SELECT count(*) FROM open_turns").get == 0
+
+
 def test_what_is_known_is_not_looked_at_again_at_rest(
     store: SqliteStore, index: SearchIndex
 ) -> None:

@@ -39,6 +39,8 @@ ERASURES: Final = "erasures"
 """The number of the store that counts erasures, so that one is never missed."""
 
 BATCH_TURNS: Final = 64
+STEP_SECONDS: Final = 0.05
+"""After which a step takes no more turns."""
 NEWEST_TURNS: Final = 2_000
 """How many of the newest turns are looked at for changes each time."""
 ALL_TURNS: Final = 1 << 62
@@ -188,20 +190,31 @@ class SearchIndex:
             last = int(db.execute(f"SELECT {_LAST}").get)
             if changed_from is None:
                 changed_from = max(0, last - newest)
-            due = self._changed(changed_from)
-            changed_from = due[-1] if len(due) == BATCH_TURNS else last
-            if len(due) < BATCH_TURNS:
-                due += self._opened(due)
-                due += self._new(last, BATCH_TURNS)
-            for key in due:
-                _take_in(db, key)
-            self._note(due)
+            due = changed = self._changed(changed_from)
+            if len(changed) < BATCH_TURNS:
+                due = changed + self._opened(changed) + self._new(last)
+            is_done = self._take_in(due)
+            if is_done:
+                changed_from = changed[-1] if len(changed) == BATCH_TURNS else last
+            self._note()
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        return len(due) >= BATCH_TURNS, changed_from
+        return not is_done or len(due) >= BATCH_TURNS, changed_from
+
+    def _take_in(self, due: list[int]) -> bool:
+        """Put turns into the index, one at least; False where time ran out before the last.
+
+        A step is short: while it lasts, the store cannot start its log again from the beginning.
+        """
+        until = time.monotonic() + STEP_SECONDS
+        for number, key in enumerate(due, start=1):
+            _take_in(self.db, key)
+            if time.monotonic() > until:
+                return number == len(due)
+        return True
 
     def _changed(self, after: int) -> list[int]:
         rows = self.db.execute(
@@ -220,23 +233,25 @@ class SearchIndex:
         )
         return [int(key) for (key,) in rows if key not in but]
 
-    def _new(self, last: int, count: int) -> list[int]:
+    def _new(self, last: int) -> list[int]:
         rows = self.db.execute(
             "SELECT turn_key FROM turn_ids WHERE turn_key > ? ORDER BY turn_key LIMIT ?",
-            (last, count),
+            (last, BATCH_TURNS),
         )
         return [int(key) for (key,) in rows]
 
-    def _note(self, due: list[int]) -> None:
+    def _note(self) -> None:
         db = self.db
         now_open = "SELECT turn_key FROM open_records"
-        db.execute(f"DELETE FROM open_turns WHERE turn_key NOT IN ({now_open})")
+        db.execute(
+            f"DELETE FROM open_turns WHERE turn_key NOT IN ({now_open}) AND NOT EXISTS (SELECT 1"
+            f" FROM indexed i WHERE i.turn_key = open_turns.turn_key AND i.version <> {_VERSION})"
+        )
         db.execute(f"INSERT OR IGNORE INTO open_turns {now_open}")
-        if due:
-            db.execute(
-                "INSERT OR REPLACE INTO marks SELECT 'last_turn', turn_id FROM turn_ids"
-                f" WHERE turn_key = {_LAST}"
-            )
+        db.execute(
+            "INSERT OR REPLACE INTO marks SELECT 'last_turn', turn_id FROM turn_ids"
+            f" WHERE turn_key = {_LAST}"
+        )
 
 
 def _mark_sql(name: str) -> str:
