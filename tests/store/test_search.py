@@ -166,13 +166,17 @@ def test_the_same_words_of_many_turns_are_found_in_each(
 
 def test_parts_of_a_message_are_found(store: SqliteStore, index: SearchIndex) -> None:
     """Text parts of a list are searched, marks of media and of reasoning are not."""
-    parts = [{"type": "text", "text": "look here"}, {"type": "image_url", "image_url": "media"}]
+    parts: list[dict[str, Any]] = [
+        {"type": "text", "text": "look here"},
+        {"type": "image_url", "image_url": "media"},
+    ]
+    parts.append({"type": "thinking", "thinking": [{"type": "text", "text": "contemplated"}]})
     odd = message("assistant", "fine", reasoning_content="deliberated", thinking="pondered")
     prompt = [odd, message("user", parts)]
     turn = tell(store, an_index(), prompt, "ok", asked="look here", reasoning="mused")
 
     assert search(index, "look here") == [turn.turn_id]
-    for word in ("media", "image_url", "deliberated", "pondered", "mused"):
+    for word in ("media", "image_url", "deliberated", "pondered", "mused", "contemplated"):
         assert search(index, word) == []
 
 
@@ -284,7 +288,9 @@ def test_erased_turns_leave_the_index(store: SqliteStore, index: SearchIndex) ->
 
 def test_an_erasure_that_broke_off_is_noticed(store: SqliteStore, index: SearchIndex) -> None:
     """Where the process died between the store and the index, the index is emptied later."""
-    gone = tell(store, an_index(), [message("user", "zyxwords")], "a")
+    contents = an_index()
+    gone = tell(store, contents, [message("user", "zyxwords")], "a")
+    tell(store, contents, [message("user", "staying")], "a")
     index.catch_up()
     aside = store.folder.parent / "aside"
     (store.folder / SEARCH_NAME).rename(aside)  # Erasing does not see it.
@@ -292,7 +298,7 @@ def test_an_erasure_that_broke_off_is_noticed(store: SqliteStore, index: SearchI
     aside.rename(store.folder / SEARCH_NAME)
 
     assert search(index, "zyxwords") == []
-    assert index.db.execute("SELECT count(*) FROM words").get == 0
+    assert index.db.execute("SELECT count(*) FROM words").get == 1
 
 
 def test_another_store_in_its_place_is_noticed(tmp_path: Path) -> None:
