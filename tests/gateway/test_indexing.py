@@ -23,8 +23,8 @@ from everyturn.store.search import ALL_TURNS, SEARCH_NAME, SearchIndex
 from everyturn.store.sqlite import SqliteStore
 from tests.gateway.test_answers import DONE, FINISH, chunk
 from tests.gateway.test_daily import until
-from tests.store.test_search import message, tell
 from tests.support.gateway import Running, gateway_and_mock
+from tests.support.search import message, tell
 from tests.support.store_records import an_index
 
 
