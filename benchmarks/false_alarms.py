@@ -5,7 +5,7 @@
 FOLDER holds recordings, one JSON object a line, with `request` and `sse`, `body` or `text`. Each
 request and each answer is one text; events of a stream are texts of their own, and so is what their
 content adds up to. `--show` prints where each find is (file, recording, rule), never its text. The
-table goes to stdout.
+table goes to stdout, one row a file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,6 +85,7 @@ class Count:
     """What was found in how much."""
 
     def __init__(self) -> None:
+        self.recordings = 0
         self.texts = 0
         self.bytes = 0
         self.texts_changed = 0
@@ -112,13 +113,50 @@ class Count:
 
 def count(folder: Path, redactor: Redactor) -> Count:
     """Redact every recording of a folder."""
-    counted = Count()
+    return total(count_files(folder, redactor).values())
+
+
+def count_files(folder: Path, redactor: Redactor) -> dict[str, Count]:
+    """The same, by file."""
+    counted: dict[str, Count] = {}
     for path in sorted(folder.glob("*.jsonl")):
+        one = counted[path.stem] = Count()
         for line in path.read_text("utf-8").splitlines():
             recording = json.loads(line)
+            one.recordings += 1
             for text in texts(recording):
-                counted.add(text, redactor, f"{path.name} {recording['id']}")
+                one.add(text, redactor, f"{path.name} {recording['id']}")
     return counted
+
+
+def total(counts: Iterable[Count]) -> Count:
+    """All of them together."""
+    whole = Count()
+    for one in counts:
+        whole.recordings += one.recordings
+        whole.texts += one.texts
+        whole.bytes += one.bytes
+        whole.texts_changed += one.texts_changed
+        whole.opaque += one.opaque
+        whole.opaque_changed += one.opaque_changed
+        whole.by_rule.update(one.by_rule)
+        whole.places += one.places
+    return whole
+
+
+def table(counted: dict[str, Count]) -> list[str]:
+    """One row a file and one for all, in Markdown."""
+    rows = [
+        "| recordings of | exchanges | texts | KB | opaque values | of these changed | finds |",
+        "|---|--:|--:|--:|--:|--:|---|",
+    ]
+    for name, one in [*counted.items(), ("all", total(counted.values()))]:
+        finds = ", ".join(f"`{rule}` {number}" for rule, number in sorted(one.by_rule.items()))
+        rows.append(
+            f"| {name} | {one.recordings} | {one.texts} | {one.bytes / 1000:.0f} | {one.opaque}"
+            f" | {one.opaque_changed} | {finds or 'none'} |"
+        )
+    return rows
 
 
 def main() -> None:
@@ -129,14 +167,10 @@ def main() -> None:
     parser.add_argument("--show", action="store_true", help="where each find is")
     arguments = parser.parse_args()
     redactor = Redactor(b"k" * 32, rules=rules_with((), NAMES if arguments.personal else ()))
-    counted = count(arguments.folder, redactor)
-    print(f"texts: {counted.texts}, {counted.bytes / 1e6:.1f} MB; changed: {counted.texts_changed}")
-    print(f"opaque values: {counted.opaque}; changed: {counted.opaque_changed}")
-    print("\n| rule | found |\n|---|---|")
-    for rule, number in sorted(counted.by_rule.items()):
-        print(f"| `{rule}` | {number} |")
+    counted = count_files(arguments.folder, redactor)
+    print("\n".join(table(counted)))
     if arguments.show:
-        print("\n".join(counted.places))
+        print("\n".join(total(counted.values()).places))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 import everyturn
+from everyturn.audit.personal import PERSONAL
+from everyturn.audit.rules import OPAQUE_KEYS, OWN_RULE_NAMES_TAKEN
+from everyturn.audit.ruleset import RULES
+from everyturn.audit.structures import STRUCTURES
+from everyturn.audit.vendors import VENDORS
 from everyturn.config import read_config
 from everyturn.config.table import (
     KEY,
@@ -178,3 +183,27 @@ def test_the_architecture_names_every_package() -> None:
     }
 
     assert packages <= words
+
+
+def test_every_rule_stands_in_the_redaction_reference() -> None:
+    """Each rule that can stand in a mark is named in the page, and each structure has its row."""
+    page = (ROOT / "docs/reference/redaction.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z_]+)` \|", page, flags=re.MULTILINE)
+
+    assert [rule.name for rule in STRUCTURES] == rows
+    named = set(re.findall(r"`([A-Za-z0-9_]+)`", page))
+    assert {rule.name for rule in (*RULES, *PERSONAL)} | OWN_RULE_NAMES_TAKEN <= named
+    assert named >= OPAQUE_KEYS
+    assert f"Formats of {len(VENDORS)} vendors" in page
+
+
+def test_the_rules_in_the_redaction_reference_are_taken() -> None:
+    """The page's example of rules is one that a gateway starts with."""
+    page = (ROOT / "docs/reference/redaction.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    model = '[[models]]\nname = "m"\npreset = "openai-chat"\n'
+
+    config = read_config(example + model, "redaction.md", {"BILLING_TOKEN": "FAKE-value-1"})
+
+    assert config.redaction.known == ("FAKE-value-1",)
+    assert len(config.redaction.rules) == len(RULES) + 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.false_alarms import count
+from benchmarks.false_alarms import count, count_files, table
 from everyturn.audit.personal import NAMES
 from everyturn.audit.redact import Redactor
 from everyturn.audit.ruleset import rules_with
@@ -27,6 +27,14 @@ def test_personal_data_rules_take_addresses_only(recordings_folder: Path) -> Non
 
     assert dict(counted.by_rule) == {"email": 2}
     assert counted.opaque_changed == 0
+
+
+def test_the_published_table_is_so(recordings_folder: Path) -> None:
+    """The redaction reference has the table as the benchmark prints it."""
+    page = Path(__file__).parents[2] / "docs/reference/redaction.md"
+    printed = table(count_files(recordings_folder, Redactor(b"k" * 32)))
+
+    assert "\n".join(printed) in page.read_text(encoding="utf-8")
 
 
 def test_what_was_found_is_counted(tmp_path: Path) -> None:
