@@ -148,6 +148,7 @@ class App:
     async def _answer(self, exchange: Exchange) -> None:
         host = exchange.header(b"host")
         handler = self._route(exchange)
+        exchange.check_readable()
         if not self._keys.are_needed:
             check_host(host)
         check_origin(exchange.header(b"origin"), host)

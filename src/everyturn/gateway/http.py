@@ -26,6 +26,9 @@ Send = Callable[[Message], Awaitable[None]]
 JSON_TYPE: Final = b"application/json"
 SSE_TYPE: Final = b"text/event-stream; charset=utf-8"
 
+FAULT: Final = "everyturn.fault"
+"""In the scope of a request that the connection could not read: its failure."""
+
 DISCONNECT_WATCH_S: Final = 0.1
 """A client is watched for leaving only when its answer takes longer: most do not."""
 
@@ -160,8 +163,15 @@ class Exchange:
         """Milliseconds since the request's head was read."""
         return (time.perf_counter() - self.started_at) * 1000.0
 
+    def check_readable(self) -> None:
+        """Raises the failure of a request that the connection could not read."""
+        fault: Failure | None = self.scope.get(FAULT)
+        if fault is not None:
+            raise fault
+
     async def body(self, bytes_max: int) -> bytes:
-        """The whole body. Raises RequestTooLarge past `bytes_max` and ClientGone."""
+        """The whole body. Raises RequestTooLarge past `bytes_max`, ClientGone, and what
+        `check_readable` raises."""
         declared = self.headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > bytes_max:
             raise RequestTooLarge(f"the body is larger than the limit in bytes: {bytes_max}")
@@ -169,6 +179,7 @@ class Exchange:
         chunk: bytes = message.get("body", b"")
         self.received_bytes = len(chunk)
         if message["type"] == "http.request" and not message.get("more_body", False):
+            self.check_readable()
             if len(chunk) > bytes_max:
                 raise RequestTooLarge(f"the body is larger than the limit in bytes: {bytes_max}")
             return chunk
@@ -179,6 +190,7 @@ class Exchange:
             if self.received_bytes > bytes_max:
                 raise RequestTooLarge(f"the body is larger than the limit in bytes: {bytes_max}")
             if not message.get("more_body", False):
+                self.check_readable()
                 return b"".join(parts)
             message = await self._receive()
             chunk = message.get("body", b"")

@@ -2,7 +2,7 @@
 
 uvicorn owns HTTP/1.1. On SIGTERM or SIGINT new turns are refused with `gateway_stopping`, open ones
 get their time, what is still open then is ended with an error to its client, and only when every
-record is durable does the process end.
+record is durable does the process end. A client that neither reads nor sends cannot delay that.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from everyturn import __version__
 from everyturn.config import Config
 from everyturn.errors import ConfigError
 from everyturn.gateway.app import App, build
+from everyturn.gateway.connection import ClientConnection
 from everyturn.gateway.daily import DailyExport
 from everyturn.gateway.indexing import Indexing
 from everyturn.gateway.log import Log
@@ -38,6 +39,8 @@ until it looks at older ones. Turns leave few cycles, and Python's 700 would loo
 for nothing."""
 CUT_OFF_S: Final = 5.0
 """How long turns that were cut off at shutdown may take to be recorded and answered."""
+LEAVE_S: Final = 2.0
+"""How long clients may take then to send what they began and to read what is left for them."""
 
 
 class _Server(uvicorn.Server):
@@ -86,12 +89,28 @@ class Gateway:
         if not await chat.idle(grace_s, hurry or asyncio.Event()):
             self._log("gateway.cutting_off", count=chat.open_turns)
             chat.cut_off()
+            self._cut_off_requests()
             await chat.idle(CUT_OFF_S, asyncio.Event())
         if self.app.door is not None:
             self.app.door.stop()
         self._server.should_exit = True
+        # Every record is durable by now. A client that does not read, or does not send what it
+        # began, must not keep the process.
+        for end in (self._cut_off_requests, self._abort_connections):
+            await asyncio.wait((self._running,), timeout=LEAVE_S)
+            if not self._running.done():
+                end()
         await self._running
         self._log("gateway.stopped")
+
+    def _cut_off_requests(self) -> None:
+        for connection in tuple(self._server.server_state.connections):
+            if isinstance(connection, ClientConnection):
+                connection.cut_off()
+
+    def _abort_connections(self) -> None:
+        for connection in tuple(self._server.server_state.connections):
+            connection.transport.abort()
 
 
 async def start(config: Config, environment: Mapping[str, str], log: Log) -> Gateway:
@@ -151,7 +170,7 @@ def _server_config(app: App, config: Config) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=ClientConnection,
         ws="none" if app.door is None else "websockets-sansio",
         ws_max_size=MESSAGE_BYTES_MAX,
         ws_per_message_deflate=False,
