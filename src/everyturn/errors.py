@@ -241,6 +241,9 @@ class UpstreamError(ProviderFault):
 class UpstreamUnreachable(ProviderFault):
     """No connection, or it was lost before the answer began."""
 
+    may_have_arrived: bool = True
+    """Whether the provider may have got the request; False where no connection was made."""
+
     code = "upstream_unreachable"
     default_hint = "Check `base_url`, that the provider is up, and that this host can reach it."
 

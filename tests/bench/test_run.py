@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+import everyturn
 from everyturn.bench.folder import ROWS, SPEND, RunFolder, RunRefused
 from everyturn.bench.manifest import read_manifest
+from everyturn.bench.tagging import tell_turns_to
 from everyturn.mock import Script
 from everyturn.mock.scenario import Ask
 from everyturn.mock.speech import Speech
+from everyturn.sdk.settings import URL_DEFAULT
 from tests.support.bench import Bench, bench, error, questions, right, speech
 
+DEAR = '[[models]]\nname = "m"\nmax_tokens = 1000\nprice = { input = 0, output = 20 }\n'
 TWO_MODELS = '[[models]]\nname = "a"\n[[models]]\nname = "b"\n'
 
 
@@ -315,3 +319,65 @@ async def test_what_is_spent_adds_up_over_the_parts_of_a_run(tmp_path: Path) -> 
         calls = [line["call"] for line in ledger if "cost" in line]
         assert sorted(calls) == list(range(10))
         assert sum(float(line.get("cost", 0)) for line in ledger) == pytest.approx(0.003)
+
+
+async def test_turns_are_tagged_with_their_run_and_cell(tmp_path: Path) -> None:
+    """The record says which run and cell a turn is of; its outcome is what the gateway found."""
+    async with bench(tmp_path) as made:
+        made.items(questions(3))
+        assert tell_turns_to(made.running.url, None)
+        grid = made.grid(DEAR, budget=0.0205, name="pears", concurrency=1)
+        await made.run(grid, tags_turns=True)
+        assert await asyncio.to_thread(everyturn.flush, 10.0)
+        everyturn.configure(url=URL_DEFAULT)
+
+        rows = made.rows()
+        assert [row.outcome for row in rows] == ["ok", "ok", "skipped_budget"]
+        for row in rows[:2]:
+            turn = (await made.running.client.get(f"/turns/{row.turn_id}")).json()["turn"]
+            assert (turn["chat_id"], turn["variant"], turn["origin"]) == (
+                row.run_id,
+                "plain",
+                "bench",
+            )
+            assert (turn["project_id"], turn["outcome"]) == ("pears", "success")
+            assert turn["trace_id"] == row.trace_id
+            assert turn["assistant_text"] == row.model_answer
+
+
+async def test_a_gateway_that_goes_away_stops_the_run_and_spoils_no_row(tmp_path: Path) -> None:
+    """Its absence says nothing about any row: they stay missing, cost nothing, and come later."""
+    async with bench(tmp_path) as made:
+        made.items(questions(8))
+        grid = made.grid(DEAR, budget=5.0, concurrency=2, attempts_max=2)
+
+        def answering(question: str, ask: Ask) -> str:
+            if len(made.requests["m"]) == 3:
+                asyncio.get_running_loop().create_task(made.running.gateway.stop())
+            return right(question, ask)
+
+        made.answers("m", answering)
+        with pytest.raises(RunRefused, match="does not answer any more"):
+            await made.run(grid)
+        rows = made.rows()
+        assert 2 <= len(rows) < 8
+        assert {row.outcome for row in rows} == {"ok"}
+
+    async with bench(tmp_path) as made:
+        import msgspec
+
+        await made.run(msgspec.structs.replace(grid, gateway=made.running.url))
+        assert sorted(row.item_id for row in made.rows()) == [f"q{n}" for n in range(8)]
+        assert {row.outcome for row in made.rows()} == {"ok"}
+
+
+async def test_another_revision_than_the_one_meant_is_flagged(tmp_path: Path) -> None:
+    """A pinned model whose provider names another version says so on each row."""
+    text = '[[models]]\nname = "m"\npin = "revision"\nrevision = "{}"\n'
+    async with bench(tmp_path) as made:
+        made.items(questions(1))
+        await made.run(made.grid(text.format("mock-model-m")), "same")
+        await made.run(made.grid(text.format("pear-7")), "other")
+
+        assert made.rows("same")[0].flags == ()
+        assert made.rows("other")[0].flags == ("served_other_revision",)

@@ -28,9 +28,14 @@ from everyturn.bench.manifest import now
 from everyturn.bench.money import Price, Usage, dollars
 from everyturn.bench.pace import Pace
 from everyturn.bench.rows import Attempt
+from everyturn.sdk.turns import Turn
 
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 60.0
+_AWAY: Final = frozenset(
+    {"gateway_unreachable", "stream_incomplete", "gateway_stopping", "audit_unavailable"}
+)
+"""Codes that a gateway which is going away gives."""
 
 
 class GaveUp(Exception):
@@ -58,7 +63,22 @@ class Conversation:
     answers: list[Answer] = field(default_factory=list)
     flags: set[str] = field(default_factory=set)
     cached_from: str | None = None
+    turn: Turn | None = None
+    """What the gateway is told of this turn beside its calls; None to tell it nothing."""
     has_called: bool = False
+
+    def begin(self) -> None:
+        """A call is about to be made: there will be a turn."""
+        if not self.has_called and self.turn is not None:
+            self.turn.__enter__()
+            # Calls carry the turn, so how it ended is for the gateway to say.
+            self.turn.headers()
+        self.has_called = True
+
+    def end(self) -> None:
+        """No further call will be made."""
+        if self.has_called and self.turn is not None:
+            self.turn.__exit__(None, None, None)
 
     @property
     def cost(self) -> Decimal | None:
@@ -166,12 +186,25 @@ class Asker:
                         self._cleaner.text(failed.hint),
                     ) from failed
                 if not failed.may_retry or number == self._attempts_max:
+                    await self._check_gateway(failed)
                     raise GaveUp(failed.kind, failed.code) from failed
                 await self._wait(number, failed.retry_after_s)
                 continue
             talk.answers.append(timed.answer)
             return timed.answer
         raise AssertionError("the last attempt returns or raises")
+
+    async def _check_gateway(self, failed: CallFailed) -> None:
+        """End the run where the gateway itself is away: that says nothing about any row."""
+        if failed.code not in _AWAY:
+            return
+        try:
+            await self._gateway.get("/models")
+        except CallFailed as away:
+            raise RunRefused(
+                f"the gateway does not answer any more: {away.code}.",
+                "Start it; the same command goes on.",
+            ) from failed
 
     async def _once(self, talk: Conversation, body: bytes) -> Timed:
         """One call, paced, reserved, measured and settled. Raises CallFailed."""
@@ -188,7 +221,7 @@ class Asker:
             if self._stop.is_set():
                 hold.settle(Decimal(0))
                 raise Interrupted
-            talk.has_called = True
+            talk.begin()
             started = now()
             began = asyncio.get_running_loop().time()
             try:

@@ -14,7 +14,7 @@ import msgspec
 
 from everyturn import __version__, ids
 from everyturn.bench.answer import Answer, Fold, NotAnAnswer
-from everyturn.errors import Failure, InvalidValue
+from everyturn.errors import Failure, InvalidValue, UpstreamUnreachable
 from everyturn.transport.base import Timeouts, UpstreamRequest
 from everyturn.transport.direct import DirectTransport
 from everyturn.transport.response import DirectResponse
@@ -234,7 +234,8 @@ def _transport_failed(failure: Failure) -> CallFailed:
         "upstream_too_large": "answer_too_large",
     }.get(failure.code, "not_an_answer")
     kind = "timeout" if code == "gateway_timeout" else "provider_error"
-    return CallFailed(kind, code)
+    is_free = isinstance(failure, UpstreamUnreachable) and not failure.may_have_arrived
+    return CallFailed(kind, code, is_free=is_free)
 
 
 def _refused(response: DirectResponse, raw: bytes) -> CallFailed:

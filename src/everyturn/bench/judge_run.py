@@ -35,6 +35,7 @@ from everyturn.bench.rows import Key, Row, read_rows
 from everyturn.bench.runner import Tally
 from everyturn.bench.session import Hooks, Options
 from everyturn.bench.summary import read_run, summarise, write_summary
+from everyturn.bench.tagging import new_trace_id
 from everyturn.bench.votes import (
     Judgement,
     final_judgements,
@@ -230,8 +231,7 @@ async def _ask(state: _State, row: Row, judge: Judge) -> None:
     item = state.items[row.item_id]
     view, had_thoughts = view_of(row, item, show_context=state.judging.show_context)
     messages = judge_messages(state.judging, view)
-    trace_id = row.trace_id or ids.trace_id(int.from_bytes(os.urandom(16)))
-    span = Span(ids.generate_turn_id(), trace_id)
+    span = Span(ids.generate_turn_id(), row.trace_id or new_trace_id())
     common: dict[str, Any] = {
         "run_id": row.run_id,
         "judging": state.tag,

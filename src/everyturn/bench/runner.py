@@ -7,7 +7,6 @@ until then it is missing, and a kill costs at most the calls that were under way
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -17,12 +16,10 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from everyturn import ids
 from everyturn.bench.answer import UNKNOWN_CARRIER, Answer, state_of, without_thoughts
 from everyturn.bench.asking import Asker, Conversation, GaveUp, Interrupted, clean_answer
 from everyturn.bench.cells import Deck, Played
 from everyturn.bench.cleaning import Cleaner
-from everyturn.bench.client import Span
 from everyturn.bench.folder import ROWS, WARN_BYTES, RunFolder, RunRefused
 from everyturn.bench.grid import Cell, Grid
 from everyturn.bench.items import Item
@@ -30,6 +27,7 @@ from everyturn.bench.manifest import Manifest, now
 from everyturn.bench.money import dollars
 from everyturn.bench.rows import THOUGHTS, FullRow, Key, Outcome, encoded
 from everyturn.bench.scorers import score
+from everyturn.bench.tagging import new_conversation
 
 SHAPE_UNKNOWN: Final = "reasoning_content_shape_unknown"
 
@@ -71,9 +69,11 @@ class Runner:
         warn: Callable[[str], None],
         *,
         grid: Grid,
+        tags_turns: bool = False,
     ) -> None:
         """grid: as it was given now; what may differ from the manifest's is taken from it.
 
+        tags_turns: tell the gateway of each turn which run and cell it belongs to.
         stop: set to end cleanly; rows under way are finished, nothing new begins.
         """
         self._manifest = manifest
@@ -88,6 +88,7 @@ class Runner:
         self._tally = tally
         self._warn = warn
         self._warned: set[str] = set()
+        self._tags_turns = tags_turns
 
     async def run(self, keys: Iterable[Key]) -> None:
         """Make the rows of `keys`. Raises RunRefused for what ends the run; cancel it to stop."""
@@ -135,8 +136,9 @@ class Runner:
     async def _row(self, key: Key) -> FullRow:
         cell, item = self._cells[key.cell], self._items[key.item_id]
         asker = self._askers[key.model]
-        span = Span(ids.generate_turn_id(), ids.trace_id(int.from_bytes(os.urandom(16))))
-        talk = Conversation(span, item.item_id, key.epoch)
+        talk = new_conversation(
+            item.item_id, key.epoch, self._manifest, cell.name if self._tags_turns else None
+        )
         started = now()
         played: Played | None = None
         failed: GaveUp | None = None
@@ -158,6 +160,8 @@ class Runner:
                 f"{type(bug).__name__}.",
                 hint,
             ) from bug
+        finally:
+            talk.end()
         return self._made(key, cell, item, talk, played, failed, started)
 
     def _made(
@@ -201,6 +205,8 @@ class Runner:
             started_at=started,
         )
         self._add_reasoning(row, talk, asked=model.thinking is True)
+        if model.revision and row.served_model and row.served_model != model.revision:
+            talk.flags.add("served_other_revision")
         if failed is not None:
             row.outcome = _outcome_of(failed)
         elif played is not None:

@@ -50,6 +50,8 @@ class Options:
     limit: int | None = None
     api_key: str | None = None
     known: tuple[str, ...] = ()
+    tags_turns: bool = False
+    """Whether the SDK is set up to tell the gateway which run and cell a turn belongs to."""
 
 
 @dataclass(slots=True)
@@ -121,7 +123,16 @@ async def start(
             check_clean(grid, cleaner)
             manifest = await _begin(folder, grid, items, documents, limit, known, gateway, cleaner)
             return await _go_on(
-                folder, grid, manifest, items, documents, gateway, stop, hooks, cleaner
+                folder,
+                grid,
+                manifest,
+                items,
+                documents,
+                gateway,
+                stop,
+                hooks,
+                cleaner,
+                tags_turns=options.tags_turns,
             )
         finally:
             await gateway.close()
@@ -166,6 +177,8 @@ async def _go_on(
     stop: asyncio.Event,
     hooks: Hooks,
     cleaner: Cleaner,
+    *,
+    tags_turns: bool,
 ) -> Tally:
     ledger = folder.appender(SPEND)
     try:
@@ -202,6 +215,7 @@ async def _go_on(
             tally,
             hooks.warn,
             grid=grid,
+            tags_turns=tags_turns,
         )
         await runner.run(key for key in all_keys(grid, items.items) if key not in done)
         write_summary(folder.path, summarise(folder.path, read_run(folder.path)))

@@ -21,6 +21,7 @@ from everyturn.bench.plan import Plan
 from everyturn.bench.progress import Progress
 from everyturn.bench.runner import Tally
 from everyturn.bench.session import Hooks, Options, plan, start
+from everyturn.bench.tagging import tell_turns_to
 from everyturn.config.lines import key_lines, line_of
 from everyturn.errors import ConfigError
 
@@ -52,7 +53,7 @@ def run_command(
     stopped by a bound; 2: bad use; 130: interrupted.
     """
     wanted = changed(load_grid(grid), concurrency=concurrency, budget=budget)
-    options = run_options(limit)
+    options = run_options(limit, wanted.gateway)
     if dry_run:
         _tell(wanted, or_exit(lambda: asyncio.run(plan(wanted, options))))
         return
@@ -88,10 +89,15 @@ def load_grid(path: Path) -> Grid:
         refuse(str(bad), 2)
 
 
-def run_options(limit: int | None = None) -> Options:
-    """What the environment brings."""
+def run_options(limit: int | None = None, gateway: str | None = None) -> Options:
+    """What the environment brings; turns are tagged where the gateway can be told of them."""
     key = os.environ.get(API_KEY) or None
-    return Options(limit=limit, api_key=key, known=tuple(known_keys(os.environ, key)))
+    return Options(
+        limit=limit,
+        api_key=key,
+        known=tuple(known_keys(os.environ, key)),
+        tags_turns=gateway is not None and tell_turns_to(gateway, key),
+    )
 
 
 def or_exit(work: Callable[[], T]) -> T:

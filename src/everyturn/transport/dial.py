@@ -175,4 +175,6 @@ def unreachable(error: OSError, peer: str) -> UpstreamUnreachable:
         # With several addresses asyncio joins their errors into one that has no number.
         reason = _REASONS.get(error.errno or 0, "none of its addresses accepted a connection")
         what = f"the {peer} cannot be reached: {reason}"
-    return UpstreamUnreachable(f"No connection was made, {what}.", hint=hint)
+    failure = UpstreamUnreachable(f"No connection was made, {what}.", hint=hint)
+    failure.may_have_arrived = False
+    return failure
