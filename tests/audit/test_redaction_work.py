@@ -22,7 +22,7 @@ from everyturn.audit.ruleset import own_rule, rules_with
 from everyturn.wire.reader import write
 
 KEY = b"k" * 32
-SIZE = 3_000
+SIZE = 2_000
 GROWTH_MAX = 2.2
 """Of work, for twice the text; work that does not depend on it makes it less than two."""
 

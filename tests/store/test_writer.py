@@ -302,3 +302,16 @@ async def test_upkeep_is_done_while_nothing_is_queued() -> None:
 
     await until(lambda: store.upkeep <= 0)
     await writer.close()
+
+
+async def test_upkeep_is_done_though_nothing_comes() -> None:
+    """What becomes due by the clock, such as texts whose time is over, waits for no append."""
+    store = ScriptedStore()
+    writer = GroupWriter(store, upkeep_seconds=0.01)
+    writer.start()
+    await until(store.tended.is_set)
+
+    store.upkeep = 5
+
+    await until(lambda: store.upkeep <= 0)
+    await writer.close()

@@ -87,6 +87,7 @@ class GroupWriter:
         may_use_loop: bool = False,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
         queue_wait_seconds: float = QUEUE_WAIT_SECONDS,
+        upkeep_seconds: float = UPKEEP_SECONDS,
     ) -> None:
         """on_committed: called on the event loop for each group that was kept, before its task
         goes on; this is where `ContentIndex.confirm` belongs.
@@ -102,6 +103,7 @@ class GroupWriter:
         self._on_committed = on_committed
         self._queue_bytes_max = queue_bytes_max
         self._queue_wait_seconds = queue_wait_seconds
+        self._upkeep_seconds = upkeep_seconds
         self._queue: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
         self._taken: deque[_Waiting] = deque()
         """What the thread took from the queue and has not committed."""
@@ -279,7 +281,8 @@ class GroupWriter:
             if self._taken or has_upkeep:
                 given = self._queue.get_nowait()
             else:
-                given = self._queue.get(timeout=UPKEEP_SECONDS if self.healthy else PROBE_SECONDS)
+                wait = self._upkeep_seconds if self.healthy else PROBE_SECONDS
+                given = self._queue.get(timeout=wait)
             while given is not None:
                 self._taken += given
                 given = self._queue.get_nowait()
