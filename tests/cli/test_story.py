@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from everyturn.audit.records import ModelCall, TurnAudit
 from everyturn.cli.story import Line, story
@@ -101,3 +102,43 @@ def test_an_open_turn_says_so() -> None:
 
     assert Line("outcome", "open: the turn has not ended") in lines
     assert Line("usage", "not reported") in lines
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1,
+        "text",
+        True,
+        {"a": 1},
+        [1, "b", None, [2]],
+        {"choices": 5},
+        {"choices": {"a": 1}},
+        {"choices": [5]},
+        {"choices": [{"message": 5}]},
+        {"choices": [{"message": {"content": 5, "refusal": [1], "tool_calls": 5}}]},
+        {"choices": [{"message": {"tool_calls": [5, {"function": 5}]}}]},
+        [{"role": [1], "content": {"a": 1}}],
+    ],
+    ids=str,
+)
+def test_json_of_any_shape_is_told(value: Any) -> None:
+    """What an application recorded in a shape of its own is told as it is."""
+    names = ("prompt_messages_json", "tools_json", "response_json", "parameters_json")
+    lines = told(**dict.fromkeys((*names, "flags_json", "usage_json", "error_json"), value))
+
+    said = {line.label.strip() for line in lines}
+    assert {"messages", "tools", "outcome"} <= said
+    assert said & {"response", "choice", "content", "refusal", "tool call"}
+
+
+def test_no_line_can_do_anything_to_a_terminal() -> None:
+    """Whatever column it comes from, and none can pass for two lines."""
+    lines = told(
+        finish_reason="stop\x1b[2J\ud800\n  outcome success",
+        provider_id="a\x9bb",
+    )
+
+    text = "".join(line.label + line.text for line in lines)
+    assert "finish stop\\x1b[2J\\ud800\\x0a  outcome success" in text
+    assert text.isprintable()

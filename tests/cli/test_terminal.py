@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from everyturn.cli.terminal import safe, safe_line
+from everyturn.cli.terminal import json_line, safe, safe_line
 
 
 @pytest.mark.parametrize(
@@ -29,3 +31,15 @@ def test_one_line() -> None:
     """A text on one line has its white space folded and its end marked when it is cut."""
     assert safe_line("a\n  b\tc", 10) == "a b c"
     assert safe_line("abcdef", 4) == "abc…"
+
+
+def test_json_is_safe_too_and_says_the_same() -> None:
+    """Controls that JSON lets through are escaped; whoever parses the line gets them back."""
+    value = {"\x9b31m": "\x7f\u202e\u2028\ufeff\x1b[2J\nnaïve 你好"}
+
+    line = json_line(value)
+
+    assert json.loads(line) == value
+    assert line.endswith(b"\n")
+    assert line[:-1].decode().isprintable()
+    assert "naïve 你好" in line.decode()

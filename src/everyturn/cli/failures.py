@@ -13,11 +13,10 @@ from rich.text import Text
 
 from everyturn.cli.folder import data_option, told_failures
 from everyturn.cli.names import Names
-from everyturn.cli.terminal import safe_line
+from everyturn.cli.terminal import json_line, safe_line
 from everyturn.cli.turns import Since
 from everyturn.store.document import rfc3339
 from everyturn.store.failures import GROUP_COLUMNS, FailureGroup, failure_groups
-from everyturn.wire.reader import write
 
 _WORDS_MAX = 60
 
@@ -44,7 +43,7 @@ def failures_command(by: tuple[str, ...], since: int | None, as_json: bool, data
         groups = failure_groups(data, by=by, since=since)
     if as_json:
         for group in groups:
-            sys.stdout.buffer.write(write(_told(group)) + b"\n")
+            sys.stdout.buffer.write(json_line(_told(group)))
         return
     if not groups:
         click.echo("No call failed.", err=True)

@@ -13,14 +13,13 @@ from rich.text import Text
 
 from everyturn.cli.folder import data_option, told_failures
 from everyturn.cli.names import Names
-from everyturn.cli.terminal import safe_line
+from everyturn.cli.terminal import json_line, safe_line
 from everyturn.store.base import StoreFailure
 from everyturn.store.document import rfc3339
 from everyturn.store.finding import BadQuery, Found, Query, find, read_query
 from everyturn.store.folder import is_held
 from everyturn.store.said import FIELDS
 from everyturn.store.search import SearchIndex, open_index
-from everyturn.wire.reader import write
 
 CATCH_UP_SECONDS: Final = 2.0
 """How long it takes in new turns itself while a gateway does so too."""
@@ -69,7 +68,7 @@ def find_command(
         found = _find(data, wanted, fields, limit)
     if as_json:
         for one in found:
-            sys.stdout.buffer.write(write(_told(one)) + b"\n")
+            sys.stdout.buffer.write(json_line(_told(one)))
         return
     if not found:
         click.echo("No turn has these words.", err=True)

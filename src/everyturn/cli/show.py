@@ -11,10 +11,10 @@ from rich.text import Text
 
 from everyturn.cli.folder import data_option, opened
 from everyturn.cli.story import story
+from everyturn.cli.terminal import json_line
 from everyturn.store.document import document
 from everyturn.store.kept import LOCAL_OPERATOR
 from everyturn.store.reader import PREFIX_CHARS_MIN, AmbiguousTurnId
-from everyturn.wire.reader import write
 
 LABEL_WIDTH = 15
 
@@ -54,7 +54,7 @@ def show_turn(
         sys.exit(1)
     told = document(found)
     if as_json:
-        sys.stdout.buffer.write(write(told) + b"\n")
+        sys.stdout.buffer.write(json_line(told))
         sys.stdout.buffer.flush()
         return
     console = Console(highlight=False, soft_wrap=True)

@@ -27,7 +27,19 @@ class Line(NamedTuple):
 
 
 def story(found: dict[str, Any]) -> Iterator[Line]:
-    """The lines of a turn, as `store.document.document` gives it."""
+    """The lines of a turn, as `store.document.document` gives it, safe for a terminal.
+
+    JSON that applications recorded may have any shape; what has not the usual one is told as JSON.
+    """
+    for line in _lines(found):
+        yield Line(_on_one_line(line.label), _on_one_line(line.text), line.is_head)
+
+
+def _on_one_line(text: str) -> str:
+    return safe(text).replace("\n", "\\x0a")
+
+
+def _lines(found: dict[str, Any]) -> Iterator[Line]:
     turn = found["turn"]
     if turn is not None:
         yield from _opening(turn)
@@ -58,41 +70,41 @@ def _opening(turn: dict[str, Any]) -> Iterator[Line]:
     yield Line("opened", str(turn["timestamp"]))
     for key in ("project_id", "chat_id", "plugin", "principal", "service", "environment"):
         if turn[key] is not None:
-            yield Line(key.removesuffix("_id"), safe(str(turn[key])))
-    yield Line("trace", f"{turn['trace_id']}  request {safe(str(turn['request_id']))}")
+            yield Line(key.removesuffix("_id"), str(turn[key]))
+    yield Line("trace", f"{turn['trace_id']}  request {turn['request_id']}")
     yield from _json("attributes", turn["attributes_json"])
     yield from _text("asked", turn["user_text"])
 
 
 def _access(event: dict[str, Any]) -> Iterator[Line]:
-    route = safe(f"{event['method']} {event['path_template'] or 'unknown route'}")
+    route = f"{event['method']} {event['path_template'] or 'unknown route'}"
     status = event["status_code"] if event["status_code"] is not None else "no answer"
     yield Line(f"request {route} → {status}", "", is_head=True)
     size = f"{_bytes(event['request_size_bytes'])} in, {_bytes(event['response_size_bytes'])} out"
-    client = f", client {safe(event['client_type'])}" if event["client_type"] else ""
+    client = f", client {event['client_type']}" if event["client_type"] else ""
     yield Line("took", f"{_ms(event['duration_ms'])}, {size}{client}")
     yield from _who(event)
 
 
 def _who(row: dict[str, Any]) -> Iterator[Line]:
     """When it began, where, and its place in the trace."""
-    service = f"  service {safe(row['service'])}" if row.get("service") else ""
+    service = f"  service {row['service']}" if row.get("service") else ""
     span = f"  span {row['span_id']}" if row["span_id"] else ""
     below = f" below {row['parent_span_id']}" if row["parent_span_id"] else ""
     yield Line("at", f"{row['timestamp']}{service}{span}{below}")
     if row["error_code"] is not None:
-        yield Line("error", safe(str(row["error_code"])))
+        yield Line("error", str(row["error_code"]))
 
 
 def _tool(run: dict[str, Any]) -> Iterator[Line]:
-    name = safe(f"{run['tool_family']} {run['tool_name']}")
+    name = f"{run['tool_family']} {run['tool_name']}"
     yield Line(f"tool {name}: {run['status']}", "", is_head=True)
-    where = f", run by {safe(run['target_service'])}" if run["target_service"] else ""
+    where = f", run by {run['target_service']}" if run["target_service"] else ""
     again = f", {run['retry_count']} retries" if run["retry_count"] else ""
     yield Line("took", f"{_ms(run['duration_ms'])}{where}{again}")
     yield from _who(run)
     if run["provider_call_id"] is not None:
-        yield Line("asked for as", safe(run["provider_call_id"]))
+        yield Line("asked for as", run["provider_call_id"])
     yield from _json("request", run["request_json"])
     yield from _json("response", run["response_json"])
     yield from _json("attributes", run["attributes_json"])
@@ -100,15 +112,14 @@ def _tool(run: dict[str, Any]) -> Iterator[Line]:
 
 
 def _retrieval(event: dict[str, Any]) -> Iterator[Line]:
-    profile = safe(event["profile"] or "sources")
+    profile = event["profile"] or "sources"
     yield Line(f"retrieval {profile}", "", is_head=True)
-    index = f", index {safe(event['index_version'])}" if event["index_version"] else ""
+    index = f", index {event['index_version']}" if event["index_version"] else ""
     top = f", top {event['top_k']}" if event["top_k"] is not None else ""
     yield Line("took", f"{_ms(event['retrieval_latency_ms'])}{index}{top}")
     yield from _who({**event, "error_code": None})
     yield from _text("query", event["query_text"])
-    sources = event["sources_json"]
-    for source in sources if isinstance(sources, list) else ():
+    for source in _items(event["sources_json"]):
         yield from _text("source", write_text(source))
     if event["context_chars"] is not None:
         yield Line("in the prompt", f"{event['context_chars']} characters")
@@ -117,7 +128,7 @@ def _retrieval(event: dict[str, Any]) -> Iterator[Line]:
 
 
 def _review(review: dict[str, Any]) -> Iterator[Line]:
-    who = f" by {safe(review['reviewer'])}" if review["reviewer"] else ""
+    who = f" by {review['reviewer']}" if review["reviewer"] else ""
     yield Line(f"review {review['review_source']}{who}", "", is_head=True)
     yield Line("at", str(review["created_at"]))
     scores = [
@@ -128,52 +139,55 @@ def _review(review: dict[str, Any]) -> Iterator[Line]:
     if scores:
         yield Line("scores", ", ".join(scores))
     if review["label_primary_issue"] is not None:
-        yield Line("issue", safe(review["label_primary_issue"]))
+        yield Line("issue", review["label_primary_issue"])
     yield from _text("notes", review["notes"])
     yield from _redactions(review)
 
 
 def _call(call: dict[str, Any], number: int, *, of: int) -> Iterator[Line]:
     served = call["served_model_name"]
-    name = safe(str(call["requested_model"]))
+    name = str(call["requested_model"])
     head = f"call {number} of {of}: {name}"
     if served not in (None, call["requested_model"]):
-        head += f", served as {safe(str(served))}"
+        head += f", served as {served}"
     yield Line(head, "", is_head=True)
     yield Line("sent", f"{call['timestamp']}  attempt {call['attempt']}  {call['model_call_id']}")
     how = "streamed" if call["stream"] else "whole"
-    yield Line("to", f"{safe(str(call['base_url']))}  preset {call['provider_id']}, {how}")
+    yield Line("to", f"{call['base_url']}  preset {call['provider_id']}, {how}")
     yield from _messages(call["prompt_messages_json"])
     tools = call["tools_json"]
-    if isinstance(tools, list) and tools:
-        yield Line("tools", ", ".join(safe(_tool_name(tool)) for tool in tools))
+    if tools:
+        yield Line("tools", ", ".join(_tool_name(tool) for tool in _items(tools)))
     if call["parameters_json"]:
         yield from _text("parameters", write_text(call["parameters_json"]))
     yield from _timing(call)
     yield from _response(call)
     yield from _usage(call)
     if call["error_code"] is not None:
-        yield Line("error", safe(str(call["error_code"])))
+        yield Line("error", str(call["error_code"]))
         yield from _text("said", write_text(call["error_json"]) if call["error_json"] else None)
     if call["drift_json"]:
         yield from _text("drift", write_text(call["drift_json"]))
-    for flag in call["flags_json"] or ():
+    for flag in _items(call["flags_json"]):
         told = str(flag)
         label = "note" if told.startswith("note: ") else "flag"
-        yield Line(label, safe(told.removeprefix("note: ")))
+        yield Line(label, told.removeprefix("note: "))
     yield from _redactions(call)
 
 
 def _messages(messages: Any) -> Iterator[Line]:
     if not isinstance(messages, list):
+        yield from _json("messages", messages)
         return
     yield Line("messages", str(len(messages)))
     for message in messages:
-        role = safe(str(message.get("role"))) if isinstance(message, dict) else "?"
+        if not isinstance(message, dict):
+            yield from _text("  ?", write_text(message))
+            continue
+        role = str(message.get("role"))
         rest = {key: value for key, value in message.items() if key not in ("role", "content")}
         content = message.get("content")
-        text = content if isinstance(content, str) else write_text(content)
-        yield from _text(f"  {role}", text if content is not None else "")
+        yield from _text(f"  {role}", "" if content is None else _as_text(content))
         if rest:
             yield from _text("", write_text(rest))
 
@@ -186,31 +200,51 @@ def _timing(call: dict[str, Any]) -> Iterator[Line]:
     state = call["stream_state"] or "open"
     yield Line("answer", f"provider's status {status}, {state}, finish {call['finish_reason']}")
     if call["provider_request_id"] is not None:
-        yield Line("provider's id", safe(str(call["provider_request_id"])))
+        yield Line("provider's id", str(call["provider_request_id"]))
 
 
 def _response(call: dict[str, Any]) -> Iterator[Line]:
     response = call["response_json"]
-    if not isinstance(response, dict):
-        return
     if call["reasoning_chars"]:
         carrier = call["reasoning_carrier"]
-        is_kept = bool(refs_in(write_text(response)))
+        is_kept = response is not None and bool(refs_in(write_text(response)))
         rests = "kept apart, `--include-reasoning` shows it" if is_kept else "not stored"
         yield Line("reasoning", f"{call['reasoning_chars']} characters in {carrier}; {rests}")
-    for choice in response.get("choices") or ():
-        message = choice.get("message") or {}
-        mark = f" {choice.get('index')}" if len(response["choices"]) > 1 else ""
-        content = message.get("content")
+    choices = response.get("choices") if isinstance(response, dict) else None
+    if not isinstance(choices, list):
+        yield from _json("response", response)
+        return
+    for choice in choices:
+        message = choice.get("message") if isinstance(choice, dict) else None
+        if not isinstance(message, dict):
+            yield from _text("choice", write_text(choice))
+            continue
+        mark = f" {choice.get('index')}" if len(choices) > 1 else ""
+        content, refusal = message.get("content"), message.get("refusal")
         if content is not None:
-            text = content if isinstance(content, str) else write_text(content)
-            yield from _text(f"content{mark}", text)
-        if message.get("refusal"):
-            yield from _text(f"refusal{mark}", message["refusal"])
-        for tool_call in message.get("tool_calls") or ():
-            function = tool_call.get("function") or {}
-            told = f"{function.get('name')}({function.get('arguments')})  {tool_call.get('id')}"
-            yield from _text(f"tool call{mark}", told)
+            yield from _text(f"content{mark}", _as_text(content))
+        if refusal:
+            yield from _text(f"refusal{mark}", _as_text(refusal))
+        for tool_call in _items(message.get("tool_calls")):
+            yield from _text(f"tool call{mark}", _tool_call(tool_call))
+
+
+def _tool_call(call: Any) -> str:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return write_text(call)
+    return f"{function.get('name')}({function.get('arguments')})  {call.get('id')}"
+
+
+def _items(value: Any) -> list[Any]:
+    """The items of a list; nothing where there is none; else the value itself as the one item."""
+    if isinstance(value, list):
+        return value
+    return [] if value is None else [value]
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else write_text(value)
 
 
 def _reasoning(texts: list[dict[str, Any]]) -> Iterator[Line]:
@@ -219,7 +253,7 @@ def _reasoning(texts: list[dict[str, Any]]) -> Iterator[Line]:
     if not texts:
         yield Line("none", "nothing is kept, or its time is over")
     for kept in texts:
-        about = f"{kept['chars']} characters in {safe(kept['carrier'])}, until {kept['expires_at']}"
+        about = f"{kept['chars']} characters in {kept['carrier']}, until {kept['expires_at']}"
         yield Line(kept["reasoning_id"][:12], about)
         yield from _text("", kept["text"])
 
@@ -250,7 +284,7 @@ def _ending(turn: dict[str, Any]) -> Iterator[Line]:
         return
     kind = "" if turn["failure_type"] == "none" else f", {turn['failure_type']}"
     code = "" if turn["error_code"] is None else f", {turn['error_code']}"
-    yield Line("outcome", f"{turn['outcome'] or 'not said'}{kind}{safe(code)}")
+    yield Line("outcome", f"{turn['outcome'] or 'not said'}{kind}{code}")
     if said:
         told = [name for name, source in said.items() if source == "application"]
         yield Line("application's", ", ".join(told))
@@ -272,7 +306,7 @@ def _ending(turn: dict[str, Any]) -> Iterator[Line]:
 def _redactions(row: dict[str, Any]) -> Iterator[Line]:
     counts = row["redactions_json"]
     if counts:
-        told = ", ".join(f"{safe(rule)} {count}" for rule, count in counts.items())
+        told = ", ".join(f"{rule} {count}" for rule, count in counts.items())
         yield Line("redacted", told)
 
 
@@ -280,11 +314,10 @@ def _text(label: str, text: str | None) -> Iterator[Line]:
     """A text over as many lines as it has, the first with its label."""
     if text is None:
         return
-    shown = safe(text)
-    if len(shown) > TEXT_CHARS_MAX:
-        left = len(shown) - TEXT_CHARS_MAX
-        shown = f"{shown[:TEXT_CHARS_MAX]}… and {left} more characters; `--json` has them"
-    for number, line in enumerate(shown.split("\n")):
+    if len(text) > TEXT_CHARS_MAX:
+        left = len(text) - TEXT_CHARS_MAX
+        text = f"{text[:TEXT_CHARS_MAX]}… and {left} more characters; `--json` has them"
+    for number, line in enumerate(text.split("\n")):
         yield Line(label if number == 0 else "", line)
 
 

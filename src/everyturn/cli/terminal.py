@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Final
+from typing import Any, Final
+
+from everyturn.wire.reader import write_text
 
 _BIDI: Final = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _UNSAFE: Final = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff{_BIDI}]")
@@ -23,6 +25,12 @@ def safe_line(text: str, length_max: int) -> str:
     """`safe`, on one line of at most `length_max` characters; a cut is marked with an ellipsis."""
     line = " ".join(safe(text).split())
     return line if len(line) <= length_max else line[: length_max - 1] + "…"
+
+
+def json_line(value: Any) -> bytes:
+    """A value as one line of JSON; what could do something to a terminal stands as JSON escapes."""
+    text = _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", write_text(value))
+    return text.encode() + b"\n"
 
 
 def width(text: str) -> int:

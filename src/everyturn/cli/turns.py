@@ -16,10 +16,9 @@ from rich.text import Text
 
 from everyturn.audit.records import OUTCOMES
 from everyturn.cli.folder import data_option, opened
-from everyturn.cli.terminal import safe_line
+from everyturn.cli.terminal import json_line, safe_line
 from everyturn.store.document import document, rfc3339
 from everyturn.store.wanted import ATTRIBUTE_NAME
-from everyturn.wire.reader import write
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _AGO: Final = re.compile(r"(\d{1,6})([smhd])")
@@ -101,7 +100,7 @@ def turns_command(limit: int, as_json: bool, data: Path, **wanted: Any) -> None:
         rows = reader.turns(limit=limit, **wanted)
     if as_json:
         for row in rows:
-            sys.stdout.buffer.write(write(document(row)) + b"\n")
+            sys.stdout.buffer.write(json_line(document(row)))
         return
     if not rows:
         click.echo("No turn fits.", err=True)
