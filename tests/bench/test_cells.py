@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from everyturn.bench.budget import read_spend
 from everyturn.bench.cells import Deck
-from everyturn.bench.folder import RunRefused
+from everyturn.bench.folder import SPEND, RunRefused
 from everyturn.bench.grid import Cell
 from everyturn.bench.items import Document, Item
+from everyturn.mock import HANG, Script
 from everyturn.mock.scenario import Ask
 from everyturn.mock.speech import Shown, Speech
 from tests.support.bench import USAGE, bench, questions, speech
@@ -107,6 +109,24 @@ async def test_an_agent_that_never_answers_meets_its_limit(tmp_path: Path, argum
         assert row.scores == {"right": None}
         told = json.loads(made.requests["m"][-1])["messages"][-1]["content"]
         assert ("August" in told) == (arguments == '{"query": "plums"}')
+
+
+async def test_an_agent_that_takes_too_long_meets_its_limit(tmp_path: Path) -> None:
+    """A call under way is given up when the cell's time is over; what it may cost is counted."""
+    cells = '[[cells]]\nname = "agent"\nkind = "agentic"\nseconds_max = 0.4\n'
+    models = '[[models]]\nname = "m"\nmax_tokens = 10\nprice = { input = 0, output = 1 }\n'
+    async with bench(tmp_path) as made:
+        made.items(questions(1, context="Plums ripen in August."))
+        made.answers("m", lambda question, ask: Script.raw([HANG]))
+        await made.run(made.grid(models + cells, budget=1.0))
+
+        (row,) = made.rows()
+        assert (row.outcome, row.cost) == ("limit_reached", None)
+        (attempt,) = row.attempts
+        assert (attempt.outcome, attempt.error_code) == ("timeout", "cell_time_limit")
+        assert attempt.cost_bound == 0.00001
+        spend = read_spend(tmp_path / "run" / SPEND)
+        assert (float(spend.total), spend.lost_calls) == (0.00001, 0)
 
 
 async def test_a_cell_without_what_it_needs_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 from everyturn.bench.answer import Answer, without_thoughts
-from everyturn.bench.budget import Budget, BudgetSpent
+from everyturn.bench.budget import Budget, BudgetSpent, Hold
 from everyturn.bench.cache import Cache, Entry
 from everyturn.bench.cleaning import Cleaner
 from everyturn.bench.client import CallFailed, Gateway, Span, Timed
@@ -210,6 +210,7 @@ class Asker:
         """One call, paced, reserved, measured and settled. Raises CallFailed."""
         await self._pace.enter()
         failed: CallFailed | None = None
+        is_answered = False
         try:
             if self._stop.is_set():
                 raise Interrupted
@@ -222,28 +223,48 @@ class Asker:
                 hold.settle(Decimal(0))
                 raise Interrupted
             talk.begin()
-            started = now()
-            began = asyncio.get_running_loop().time()
-            try:
-                timed = await self._gateway.ask(body, talk.span, int.from_bytes(os.urandom(8)))
-            except CallFailed as bad:
-                failed = bad
-                took = (asyncio.get_running_loop().time() - began) * 1000
-                hold.settle(Decimal(0) if bad.is_free else None)
-                talk.attempts.append(_failed_attempt(talk, bad, started, took, worst))
-                raise
-            # Words of the provider that stand on rows and attempts as they are.
-            timed.answer.served_model = self._cleaner.maybe(timed.answer.served_model)
-            timed.answer.finish_reason = self._cleaner.maybe(timed.answer.finish_reason)
-            cost = self._price.cost(timed.answer.usage) if self._price is not None else None
-            if hold.settle(cost):
-                talk.flags.add("budget_bound_exceeded")
-            talk.attempts.append(_answered(talk, timed, started, cost, worst))
+            timed = await self._call(talk, body, hold, worst)
+            is_answered = True
             return timed
+        except CallFailed as bad:
+            failed = bad
+            raise
         finally:
             is_throttled = failed is not None and failed.is_throttled
             wait_s = (failed.retry_after_s or 0.0) if failed is not None else 0.0
-            self._pace.leave(is_throttled=is_throttled, wait_s=wait_s if is_throttled else 0.0)
+            self._pace.leave(
+                is_answered=is_answered,
+                is_throttled=is_throttled,
+                wait_s=wait_s if is_throttled else 0.0,
+            )
+
+    async def _call(
+        self, talk: Conversation, body: bytes, hold: Hold, worst: Decimal | None
+    ) -> Timed:
+        """One call that was reserved: it is settled and on the row, however it ends."""
+        started, began = now(), asyncio.get_running_loop().time()
+
+        def note(failed: CallFailed) -> None:
+            took = (asyncio.get_running_loop().time() - began) * 1000
+            hold.settle(Decimal(0) if failed.is_free else None)
+            talk.attempts.append(_failed_attempt(talk, failed, started, took, worst))
+
+        try:
+            timed = await self._gateway.ask(body, talk.span, int.from_bytes(os.urandom(8)))
+        except CallFailed as failed:
+            note(failed)
+            raise
+        except asyncio.CancelledError:
+            note(CallFailed("timeout", "cell_time_limit"))
+            raise
+        # Words of the provider that stand on rows and attempts as they are.
+        timed.answer.served_model = self._cleaner.maybe(timed.answer.served_model)
+        timed.answer.finish_reason = self._cleaner.maybe(timed.answer.finish_reason)
+        cost = self._price.cost(timed.answer.usage) if self._price is not None else None
+        if hold.settle(cost):
+            talk.flags.add("budget_bound_exceeded")
+        talk.attempts.append(_answered(talk, timed, started, cost, worst))
+        return timed
 
     def worst(self, request_bytes: int) -> Decimal | None:
         """The most that one call can cost; None where no price or no bound is known."""

@@ -6,6 +6,7 @@ over a search tool, and what it needs from outside (asking the model) comes in a
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import time
@@ -124,8 +125,13 @@ class Deck:
         messages, _ = self.prompt(cell, item)
         ends_at = time.monotonic() + cell.seconds_max
         found: dict[str, None] = {}
+        answer = Answer(text=None)
         for _ in range(cell.turns_max):
-            answer = await ask(messages, [SEARCH_TOOL])
+            try:
+                async with asyncio.timeout(ends_at - time.monotonic()):
+                    answer = await ask(messages, [SEARCH_TOOL])
+            except TimeoutError:
+                break
             if not answer.tool_calls:
                 return Played(answer, retrieved=tuple(found))
             messages.append(_asked(answer))
@@ -133,8 +139,6 @@ class Deck:
                 result, doc_ids = _searched(self._index, call.name, call.arguments, cell.top_k)
                 found.update(dict.fromkeys(doc_ids))
                 messages.append({"role": "tool", "tool_call_id": call.call_id, "content": result})
-            if time.monotonic() >= ends_at:
-                break
         return Played(answer, is_limited=True, retrieved=tuple(found))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -243,7 +244,6 @@ async def _ask(state: _State, row: Row, judge: Judge) -> None:
         "epoch": row.epoch,
         "judge": name,
         "tie_breaker": judge.tie_breaker,
-        "input_sha256": view.sha256,
         "thoughts_split_off": had_thoughts,
         "judge_turn_id": span.turn_id,
     }
@@ -255,6 +255,7 @@ async def _ask(state: _State, row: Row, judge: Judge) -> None:
             **common,
             number=number,
             is_final=number == 2 or said.get("outcome") != "unreadable",
+            input_sha256=hashlib.sha256(msgspec.json.encode(messages)).hexdigest(),
             attempts=tuple(talk.attempts),
             cost=dollars(talk.cost),
             latency_ms=round(sum(attempt.latency_ms for attempt in talk.attempts), 3),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
+from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -83,6 +83,8 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
         """What this judging is known by: rubric, labels and judges."""
         tree = msgspec.to_builtins(self)
         del tree["gate_kappa"], tree["gate_after"]
+        for one in tree["judges"]:
+            del one["model"]["price"]
         return hashlib.sha256(msgspec.json.encode(tree)).hexdigest()
 
 
@@ -164,11 +166,6 @@ class JudgeView(msgspec.Struct, frozen=True, kw_only=True):
     context: str | None
     answer: str
 
-    @property
-    def sha256(self) -> str:
-        """What was shown, as one number."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
-
 
 def view_of(row: Row, item: Item, *, show_context: bool) -> tuple[JudgeView, bool]:
     """What a judge may see of a row, and whether thoughts had to be split off its answer."""
@@ -198,7 +195,9 @@ def judge_messages(judging: Judging, view: JudgeView) -> list[dict[str, Any]]:
     parts = [f"Question:\n{view.question}", f"Expected answers:\n{expected}"]
     if view.context is not None:
         parts.append(f"Context:\n{view.context}")
-    parts.append(f"<answer>\n{view.answer}\n</answer>")
+    # An answer must not end its own quotation.
+    answer = view.answer.replace("</answer>", "</ answer>")
+    parts.append(f"<answer>\n{answer}\n</answer>")
     return [
         {"role": "system", "content": system},
         {"role": "user", "content": "\n\n".join(parts)},
@@ -216,27 +215,34 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
 def read_ruling(text: str | None, labels: dict[str, tuple[Verdict, str]]) -> Ruling | None:
     """The ruling in a judge's answer; None where there is none that can be taken at its word.
 
-    An unknown label, or one that contradicts the verdict, is none. Thoughts are not looked into.
+    An unknown label, or one that contradicts the verdict, is none; so are two rulings that differ.
+    Thoughts are not looked into.
     """
     said, _ = without_thoughts(text or "")
-    found = _object(said)
-    if found is None:
-        return None
+    rulings = [_ruling(found, labels) for found in _objects(said)]
+    differing = {(one.verdict, one.label) if one else None for one in rulings}
+    return rulings[0] if len(differing) == 1 else None
+
+
+def _ruling(found: dict[str, Any], labels: dict[str, tuple[Verdict, str]]) -> Ruling | None:
     verdict, label = found.get("verdict"), found.get("label")
     rationale = found.get("rationale")
-    if verdict not in VERDICTS or label not in labels or labels[label][0] != verdict:
+    if verdict not in VERDICTS or not isinstance(label, str) or label not in labels:
+        return None
+    if labels[label][0] != verdict:
         return None
     return Ruling(
         verdict=verdict, label=label, rationale=rationale if isinstance(rationale, str) else ""
     )
 
 
-def _object(text: str) -> dict[str, Any] | None:
-    """The first JSON object in a text that may have words or a fence around it."""
-    for start in (found.start() for found in re.finditer(r"\{", text)):
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects in a text that may have words or a fence around them."""
+    at = 0
+    while (at := text.find("{", at)) >= 0:
         try:
-            value, _ = json.JSONDecoder().raw_decode(text, start)
+            value, at = json.JSONDecoder().raw_decode(text, at)
         except (ValueError, RecursionError):
+            at += 1
             continue
-        return value if isinstance(value, dict) else None
-    return None
+        yield value

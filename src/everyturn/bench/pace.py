@@ -43,7 +43,9 @@ class Pace:
                 raise
         self._active += 1
 
-    def leave(self, *, is_throttled: bool = False, wait_s: float = 0.0) -> None:
+    def leave(
+        self, *, is_answered: bool = True, is_throttled: bool = False, wait_s: float = 0.0
+    ) -> None:
         """Give the place back. is_throttled: the call met a 429; wait_s: what it was told."""
         self._active -= 1
         now = time.monotonic()
@@ -53,7 +55,7 @@ class Pace:
                 # Calls that were sent before the limit fell say nothing about the new one.
                 self._limit = max(1.0, self._limit / 2)
                 self._calm_after = max(now + 1.0, self._closed_until)
-        else:
+        elif is_answered:
             self._limit = min(float(self._limit_max), self._limit + 1 / max(1.0, self._limit))
         self._wake()
 

@@ -297,7 +297,8 @@ def _telling(joined: Joined, rows: Sequence[Row]) -> str:
             f'<span class="dim">{escape(row.model)} · {escape(row.cell)}</span> {"".join(marks)}'
             f"</summary><p>{_clip(told['question'])}</p><p><i>expected</i> {_clip(expected)}</p>"
             f"<p><i>answer</i> {_clip(row.model_answer or row.error_code or 'none')}</p>{reason}"
-            f'<p class="dim"><code>everyturn show {turn}</code></p></details>'
+            + (f'<p class="dim"><code>everyturn show {turn}</code></p>' if turn else "")
+            + "</details>"
         )
     return f"<section><h2>Rows to look at</h2>{''.join(drawn)}</section>"
 

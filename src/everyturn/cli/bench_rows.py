@@ -93,7 +93,7 @@ def _table() -> Table:
 def _add(table: Table, row: dict[str, Any]) -> None:
     scores = ", ".join(f"{k} {v:g}" for k, v in row["scores"].items() if v is not None)
     table.add_row(
-        row["turn_id"] or "cached",
+        row["turn_id"] or row["cached_from"] or "",
         *(Text(safe_line(row[name], _WORDS_MAX)) for name in ("model", "cell", "item_id")),
         row["outcome"],
         scores,

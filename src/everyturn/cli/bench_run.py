@@ -108,6 +108,9 @@ def or_exit(work: Callable[[], T]) -> T:
         refuse(str(bad), 1)
     except RunRefused as refused:
         refuse(str(refused), 1)
+    except OSError as failure:
+        where = "" if failure.filename is None else f"{failure.filename}: "
+        refuse(f"{where}{failure.strerror or failure}", 1)
 
 
 def refuse(text: str, status: int) -> NoReturn:
