@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from everyturn import __version__
+from everyturn.cli import streams
 from everyturn.cli.lazy import LazyGroup, Places
 
 COMMANDS: Final[Places] = {
@@ -26,8 +27,16 @@ COMMANDS: Final[Places] = {
 }
 
 
+class _Everyturn(LazyGroup):
+    def main(self, *arguments: Any, **settings: Any) -> Any:
+        """Run the command, its standard streams in order."""
+        streams.prepare()
+        with streams.told_when_lost():
+            return super().main(*arguments, **settings)
+
+
 @click.group(
-    cls=LazyGroup, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+    cls=_Everyturn, places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, prog_name="everyturn")
 def main() -> None:
