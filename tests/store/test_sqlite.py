@@ -21,7 +21,7 @@ from everyturn.audit.records import (
 )
 from everyturn.store.base import RecordRefused, StoreRefused
 from everyturn.store.reader import open_reader
-from everyturn.store.sqlite import SqliteStore
+from everyturn.store.sqlite import PAGE_BYTES, SqliteStore
 from tests.support.store_records import (
     a_call,
     a_turn,
@@ -468,6 +468,19 @@ def test_a_file_that_is_no_database_is_refused(folder: Path) -> None:
         SqliteStore(folder)
 
     assert path.read_bytes().startswith(b"not a database")
+
+
+def test_a_damaged_database_is_refused(store: SqliteStore, folder: Path) -> None:
+    """A page that holds something else is told like a file that is no database at all."""
+    store.append([Group((a_turn(),))])
+    page = store._db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'turn_ids'").get
+    store.close()
+    with store.path.open("r+b") as file:
+        file.seek((page - 1) * PAGE_BYTES)
+        file.write(b"\xa5" * PAGE_BYTES)
+
+    with pytest.raises(StoreRefused, match="cannot be opened as a database"):
+        SqliteStore(folder)
 
 
 def test_each_group_is_on_the_disk_where_that_is_asked_for(folder: Path) -> None:

@@ -80,9 +80,12 @@ class SqliteStore:
             undo.callback(self._lock.release)
             self._db = _open(self.path, durability, lock_wait_ms)
             undo.callback(self._db.close)
-            migrate(self._db, self.folder)
-            self._memory = Memory(self._db)
-            self._expiry = Expiry(self._db)
+            try:
+                migrate(self._db, self.folder)
+                self._memory = Memory(self._db)
+                self._expiry = Expiry(self._db)
+            except apsw.Error as failure:
+                raise _not_opened(self.path, failure) from failure
             self._keeper = Keeper(self.path, syncs=durability == "process")
             self._db.set_wal_hook(self._note_commit)
             undo.pop_all()
@@ -313,12 +316,16 @@ def _open(path: Path, durability: Durability, lock_wait_ms: int) -> apsw.Connect
         db.pragma("temp_store", "MEMORY")
         db.wal_autocheckpoint(0)
     except apsw.Error as failure:
-        raise StoreRefused(
-            str(path.parent),
-            f"`{path.name}` cannot be opened as a database: {_kind(failure)}.",
-            "Choose another folder, or put back a copy of this one.",
-        ) from failure
+        raise _not_opened(path, failure) from failure
     return db
+
+
+def _not_opened(path: Path, failure: apsw.Error) -> StoreRefused:
+    return StoreRefused(
+        str(path.parent),
+        f"`{path.name}` cannot be opened as a database: {_kind(failure)}.",
+        "Choose another folder, or put back a copy of this one.",
+    )
 
 
 def migrate(db: apsw.Connection, folder: Path) -> None:
