@@ -206,7 +206,7 @@ def test_a_day_that_is_gone_does_not_empty_its_file(store: SqliteStore, tmp_path
 
 
 def test_missed_days_are_caught_up(store: SqliteStore, tmp_path: Path) -> None:
-    """From the oldest turn to the last day that is over; then only what is new."""
+    """From the oldest row to the last day that is over; then only what is new."""
     fill(store, days=3)
     out = tmp_path / "out"
     now = datetime(2026, 3, 3, 12, tzinfo=UTC)
@@ -219,10 +219,38 @@ def test_missed_days_are_caught_up(store: SqliteStore, tmp_path: Path) -> None:
     assert {file.path.stem[-10:] for file in first} == {"2026-03-01", "2026-03-02"}
     assert len(first) == 2 * tables
     assert again == []
-    assert {file.path.stem[-10:] for file in later} == {"2026-03-03", "2026-03-04"}
+    assert {file.path.stem[-10:] for file in later} == {"2026-03-03"}
     assert exported_through(out) == date(2026, 3, 4)
     (out / MARKER_NAME).write_text("no day")
     assert exported_through(out) is None
+
+
+def test_days_without_a_turn_are_not_missed(store: SqliteStore, tmp_path: Path) -> None:
+    """What no turn came of, or came before the first turn, is exported too."""
+    out = tmp_path / "out"
+    store.append([Group((an_access(timestamp=START_US),))])
+
+    alone = list(export_missed(store.folder, out, now=datetime(2026, 3, 2, 12, tzinfo=UTC)))
+    store.append([Group((a_tool_call(a_turn(), timestamp=START_US + DAY_US),))])
+    fill(store, first=DAY + timedelta(days=3))
+    rest = list(export_missed(store.folder, out, now=datetime(2026, 3, 6, 12, tzinfo=UTC)))
+
+    assert [len(rows_of(file.path)) for file in alone if "access" in file.path.name] == [1]
+    assert {file.path.stem[-10:] for file in rest} == {"2026-03-02", "2026-03-04"}
+    assert exported_through(out) == date(2026, 3, 5)
+
+
+def test_a_clock_years_behind_costs_one_day(store: SqliteStore, tmp_path: Path) -> None:
+    """Days of which nothing is held get no files, so one odd time does not bring thousands."""
+    store.append([Group((a_tool_call(a_turn(), timestamp=START_US - 9_000 * DAY_US),))])
+    fill(store)
+
+    files = list(
+        export_missed(store.folder, tmp_path / "out", now=datetime(2026, 3, 3, tzinfo=UTC))
+    )
+
+    assert len(files) == 2 * len(schema.LOGS)
+    assert sum(file.rows for file in files) == 4
 
 
 def test_nothing_is_missed_of_an_empty_record(store: SqliteStore, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from everyturn.audit.records import Record
 from everyturn.store.base import StoreFailure, StoreRefused
 from everyturn.store.careful import with_texts
 from everyturn.store.document import document
-from everyturn.store.opening import Moment, open_read_only
+from everyturn.store.opening import Moment, fetch, open_read_only
 from everyturn.store.rows import CODECS, RowCodec
 from everyturn.wire.reader import write
 
@@ -41,6 +41,7 @@ _BYTES_A_READ: Final = 8 << 20
 """What is read from one moment of the store: a longer one would hold up its checkpoints."""
 _BEFORE_ALL: Final = -1
 _DAY_US: Final = 86_400_000_000
+_EPOCH: Final = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +81,20 @@ def export_day(
 def export_missed(folder: Path, out: Path, *, now: datetime) -> Iterator[Exported]:
     """Write the files of every day that is over and was not written by this before.
 
-    Starts at the oldest turn of the record, or after the day that the marker in `out` names; the
-    marker moves when all tables of a day are there. Raises what `export_day` does.
+    Starts at the oldest row of any log, or after the day that the marker in `out` names; the
+    marker moves when all tables of a day are there. A day of which the record holds nothing gets
+    no files, so one row from a clock that was years behind costs one day. Raises what
+    `export_day` does.
     """
-    through = exported_through(out)
-    first = through + timedelta(days=1) if through is not None else _oldest_day(folder)
-    last = last_whole_day(now)
-    if first is None:
+    through, last = exported_through(out), last_whole_day(now)
+    if through is not None and through >= last:
         return
-    for number in range((last - first).days + 1):
-        day = first + timedelta(days=number)
+    days = _days_held(folder, None if through is None else through + timedelta(days=1), last)
+    for day in days:
         yield from export_day(folder, day, out)
         _move_marker(out, day)
+    if days and days[-1] != last:
+        _move_marker(out, last)
 
 
 def exported_through(out: Path) -> date | None:
@@ -113,13 +116,34 @@ def _move_marker(out: Path, day: date) -> None:
     beside.replace(out / MARKER_NAME)
 
 
-def _oldest_day(folder: Path) -> date | None:
+def _days_held(folder: Path, first: date | None, last: date) -> list[date]:
+    """The days, up to the last, of which any log has a row, open ones included."""
+    start = -(1 << 63) if first is None else _midnight(first)
+    found: set[int] = set()
     db = open_read_only(folder)
     try:
-        oldest = db.execute("SELECT min(timestamp) FROM turn_audit_rows").get
+        for log in schema.LOGS:
+            for rows in (
+                f"SELECT {log.time} AS at FROM {log.rows}",
+                f"SELECT json_extract(record, '$.{log.time}') AS at FROM open_records"
+                f" WHERE log = '{log.name}'",
+            ):
+                found |= {
+                    int(day)
+                    for (day,) in fetch(
+                        db,
+                        f"SELECT DISTINCT at / {_DAY_US} FROM ({rows}) WHERE at >= ? AND at < ?",
+                        (start, _midnight(last) + _DAY_US),
+                    )
+                }
     finally:
         db.close()
-    return None if oldest is None else datetime.fromtimestamp(oldest / 1_000_000, UTC).date()
+    return [_EPOCH + timedelta(days=day) for day in sorted(found)]
+
+
+def _midnight(day: date) -> int:
+    """When a day begins, in microseconds since 1970."""
+    return (day - _EPOCH).days * _DAY_US
 
 
 def _export(rows: Iterator[dict[str, Any]], out: Path, table: str, day: date) -> Exported:
@@ -184,7 +208,7 @@ def _rows(
     db: apsw.Connection, codec: RowCodec, day: date, rows_a_read: int
 ) -> Iterator[dict[str, Any]]:
     """The rows of a log that are of a day, read a stretch at a time; not more than one is held."""
-    start = (day - date(1970, 1, 1)).days * _DAY_US
+    start = _midnight(day)
     last = _BEFORE_ALL
     while True:
         count = size = 0
