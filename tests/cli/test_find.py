@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from everyturn.audit.records import Group
 from everyturn.mock.script import Script
 from everyturn.store.search import SEARCH_NAME
+from everyturn.store.sqlite import SqliteStore
 from tests.cli.test_turns_and_show import CALL, everyturn
 from tests.gateway.test_answers import DONE, FINISH, chunk
 from tests.support.gateway import gateway_and_mock
-from tests.support.store_records import bytes_of
+from tests.support.store_records import a_tool_call, a_turn, bytes_of, closed_turn
 
 SECRET = "sk-proj-FAKEfakeFAKEfake1234567890"
 MARKER = "deliberationmarker"
@@ -91,6 +93,19 @@ def test_found_for_a_person(record: tuple[Path, list[str]]) -> None:
     assert "\x1b" not in told.stdout
     assert (nothing.exit_code, nothing.stdout) == (0, "")
     assert "No turn has these words" in nothing.stderr
+
+
+def test_a_turn_without_an_outcome_is_not_open(tmp_path: Path) -> None:
+    """`open` is a turn that has not ended; what its application did not say was not said."""
+    told = closed_turn(a_turn(user_text="zebra"), outcome=None, duration_ms=5.0, revision=1)
+    store = SqliteStore(tmp_path)
+    store.append([Group((told,)), Group((a_tool_call(a_turn(), request_json='"zebra"'),))])
+    store.close()
+
+    lines = everyturn("find", "zebra", "--data", str(tmp_path)).stdout.splitlines()
+
+    assert len(lines) == 3
+    assert all("not said" in line and "open" not in line for line in lines[1:])
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def _print(found: list[Found]) -> None:
         table.add_row(
             time,
             Text(safe_line(one.turn_id, 64)),
-            one.outcome or "open",
+            one.outcome or ("open" if one.is_open else "not said"),
             ", ".join(one.fields),
             Text(safe_line(one.excerpt, _EXCERPT_CHARS)),
         )

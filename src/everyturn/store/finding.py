@@ -49,6 +49,8 @@ class Found:
     trace_id: str | None
     timestamp: int | None
     outcome: str | None
+    is_open: bool
+    """Whether the turn has not ended; one that ended may have no outcome."""
     fields: tuple[str, ...]
     """Where words of the query stand, of FIELDS."""
     excerpt: str
@@ -91,7 +93,8 @@ def find(index: SearchIndex, query: Query, *, fields: Sequence[str], limit: int)
 def _found(db: apsw.Connection, key: int, query: Query, fields: Sequence[str]) -> Found | None:
     row = db.execute(
         "SELECT t.turn_id, coalesce(r.trace_id, json_extract(o.record, '$.trace_id')),"
-        " coalesce(r.timestamp, json_extract(o.record, '$.timestamp')), r.outcome"
+        " coalesce(r.timestamp, json_extract(o.record, '$.timestamp')), r.outcome,"
+        " o.record IS NOT NULL"
         " FROM turn_ids t LEFT JOIN turn_audit_rows r ON r.turn_key = t.turn_key"
         f" LEFT JOIN open_records o ON {schema.open_range_sql('t.turn_key')}"
         " AND o.log = 'turn_audit' WHERE t.turn_key = ?",
@@ -99,13 +102,14 @@ def _found(db: apsw.Connection, key: int, query: Query, fields: Sequence[str]) -
     ).fetchone()
     if row is None:
         return None  # Erased since the index was read.
-    turn_id, trace_id, timestamp, outcome = row
+    turn_id, trace_id, timestamp, outcome, is_open = row
     places, excerpt = _places(db, key, query, fields)
     return Found(
         turn_id=turn_id,
         trace_id=trace_id,
         timestamp=timestamp,
         outcome=outcome,
+        is_open=bool(is_open),
         fields=places,
         excerpt=excerpt,
     )
