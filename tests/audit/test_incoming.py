@@ -201,6 +201,31 @@ def test_secrets_and_reasoning_are_removed_from_every_field() -> None:
     assert fault(an_item("tool_calls", tool_call_id=SECRET)) == ("invalid_value", "tool_call_id")
 
 
+def test_reasoning_in_tags_leaves_what_models_wrote() -> None:
+    """Earlier answers in a prompt, and errors, rest without it; what a user wrote stays whole."""
+    asked = "what does <think>asked</think> mean?"
+    row = taken(
+        an_item(
+            "model_calls",
+            prompt_messages_json=[
+                {"role": "user", "content": asked},
+                {"role": "assistant", "content": "<think>first</think>A tag."},
+                {"role": "assistant", "content": [{"type": "text", "text": "<think>second"}]},
+                {"role": "assistant", "content": None},
+                "no message",
+            ],
+            error_json={"message": "bad: <think>third</think>"},
+        )
+    )
+
+    messages = json.loads(row.prompt_messages_json)
+    assert messages[0]["content"] == asked
+    assert messages[1]["content"] == "<think>[reasoning:5 chars]</think>A tag."
+    assert messages[2]["content"][0]["text"] == "<think>[reasoning:6 chars]"
+    assert messages[3:] == [{"role": "assistant", "content": None}, "no message"]
+    assert json.loads(row.error_json)["message"] == "bad: <think>[reasoning:5 chars]</think>"
+
+
 def test_a_call_made_elsewhere_is_closed() -> None:
     """It says `external` and how it ended, whatever the sender says of that."""
     states = [

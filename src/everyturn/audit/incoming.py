@@ -62,8 +62,11 @@ _TIME: Final = re.compile(
 )
 """RFC 3339, section 5.6."""
 _SAYS_TAGS: Final = tuple(tag.encode() for pair in TAGS for tag in pair)
-_TAGGED: Final = frozenset({"assistant_text", "notes", "response_json"})
-"""Fields in which models speak; reasoning may stand there between tags."""
+_TAGGED: Final = frozenset({"assistant_text", "notes", "response_json", "error_json"})
+"""Fields in which models speak; reasoning may stand there between tags. In `prompt_messages_json`
+only the messages that are a model's: what a user or a tool wrote is theirs."""
+_MODELS: Final = ("assistant", "model")
+"""Roles of messages that a model wrote."""
 _SIGNED: Final = frozenset({"temperature"})
 
 
@@ -148,6 +151,8 @@ class _Rest:
             return value
         if self._has_tags and name in _TAGGED:
             value = _untagged(value)
+        elif self._has_tags and name == "prompt_messages_json":
+            value = _with_untagged_answers(value)
         if field.column.kind == "json":
             return self._json(log, name, value)
         if self._is_clean or field.words or name in ("turn_id", "trace_id"):
@@ -321,6 +326,18 @@ def _untagged(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _untagged(one) for name, one in value.items()}
     return value
+
+
+def _with_untagged_answers(messages: Any) -> Any:
+    """The messages of a prompt, those without reasoning that a model wrote before."""
+    if not isinstance(messages, list):
+        return messages
+    return [
+        {**one, "content": _untagged(one["content"])}
+        if isinstance(one, dict) and one.get("role") in _MODELS and "content" in one
+        else one
+        for one in messages
+    ]
 
 
 def _fields_of(log: Log) -> dict[str, _Field]:
