@@ -88,7 +88,7 @@ def load_documents(data: Data, items: Sequence[Item]) -> list[Document]:
         return [Document(doc_id=doc_id, text=text) for text, doc_id in texts.items()]
     faults: list[tuple[int, str, str, str]] = []
     documents: dict[str, Document] = {}
-    for line, value in _jsonl(_bytes(data.documents)):
+    for line, value in _jsonl(_bytes(data.documents), quick=False):
         try:
             document = msgspec.convert(_object(value), Document)
             if document.doc_id in documents:
@@ -109,15 +109,53 @@ def _bytes(path: str) -> bytes:
         raise ConfigError(path, [(0, "data.path", what, "Correct the path.")]) from bad
 
 
-def _jsonl(raw: bytes) -> Iterator[tuple[int, Any]]:
-    """(line, value) of each line that is not blank; the value is a ValueError where it is none."""
+def _jsonl(raw: bytes, *, quick: bool = True) -> Iterator[tuple[int, Any]]:
+    """(line, value) of each line that is not blank; the value is a ValueError where it is none.
+
+    quick: a line that is an item may come as one.
+    """
     for number, line in enumerate(raw.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            yield number, json.loads(line)
+            yield number, (_quick(line) if quick else None) or json.loads(line)
         except (ValueError, RecursionError):
             yield number, ValueError("the line is no JSON")
+
+
+class _Given(msgspec.Struct, forbid_unknown_fields=True):
+    """An item as nearly all lines have it, to be read fast; the others are looked at slowly."""
+
+    item_id: str
+    question: str
+    expected: tuple[str, ...] | str = ()
+    context: str | None = None
+    cluster: str | None = None
+    category: str | None = None
+    attributes: dict[str, Any] = {}
+
+
+_GIVEN: Final = msgspec.json.Decoder(_Given)
+
+
+def _quick(line: bytes) -> Item | None:
+    """The item of a line that is one and nothing else; None where that has to be looked at."""
+    try:
+        given = _GIVEN.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not given.item_id or not given.question:
+        return None
+    expected = given.expected
+    return Item(
+        item_id=given.item_id,
+        question=given.question,
+        expected=(expected,) if isinstance(expected, str) else expected,
+        context=given.context,
+        cluster=given.cluster,
+        category=given.category,
+        attributes=given.attributes,
+    )
 
 
 def _csv(raw: bytes, path: str) -> Iterator[tuple[int, Any]]:
@@ -153,6 +191,8 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _item(value: Any) -> Item:
+    if isinstance(value, Item):
+        return value
     given = dict(_object(value))
     unknown = sorted(set(given) - set(Item.__struct_fields__))
     if unknown:

@@ -33,8 +33,13 @@ def make_plan(
     served: Mapping[str, Mapping[str, Any]] | None,
     prices: Mapping[str, Price | None],
     budget: Decimal | None,
+    *,
+    with_price: bool,
 ) -> Plan:
-    """The plan of a whole run. served: the gateway's models; None where it cannot be reached."""
+    """The plan of a whole run. served: the gateway's models; None where it cannot be reached.
+
+    with_price: whether to work out the price at worst, for which every prompt has to be made.
+    """
     plan = Plan(
         rows=len(items.items) * grid.calls,
         calls=sum(_calls(cell) for cell in grid.cells)
@@ -46,7 +51,7 @@ def make_plan(
     _models(plan, grid, served, prices, budget)
     for cell in grid.cells:
         _cell(plan, cell, items, deck)
-    if plan.refusals:
+    if plan.refusals or not with_price:
         plan.worst = None
         return plan
     for model in grid.models:

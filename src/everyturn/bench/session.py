@@ -90,7 +90,7 @@ def _planned(
 ) -> Plan:
     prices = new_manifest(grid, items, documents, None, served, 1).prices
     deck = Deck(grid.cells, documents)
-    return make_plan(grid, items, deck, served or None, prices, grid.budget)
+    return make_plan(grid, items, deck, served or None, prices, grid.budget, with_price=True)
 
 
 def _gateway(grid: Grid, options: Options) -> Gateway:
@@ -158,7 +158,7 @@ async def _begin(
     manifest = known or fresh
     # A resumed run keeps its price table, so that its rows can be added up.
     deck = Deck(grid.cells, documents)
-    planned = make_plan(grid, items, deck, served, manifest.prices, grid.budget)
+    planned = make_plan(grid, items, deck, served, manifest.prices, grid.budget, with_price=False)
     if planned.refusals:
         raise RunRefused("\n".join(planned.refusals))
     if known is None:
