@@ -17,6 +17,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from tests.support.gateway import running_gateway
+from tests.support.paired import a_worker, on_worker, paired
+from tests.support.scripted_upstream import until
 
 pytestmark = pytest.mark.slow  # Loading the model takes seconds.
 
@@ -157,3 +159,27 @@ async def slot(server: httpx.AsyncClient) -> dict[str, Any]:
     (one,) = (await server.get("/slots")).json()
     assert isinstance(one, dict)
     return one
+
+
+async def test_behind_a_worker(model_server: str, tmp_path: Path) -> None:
+    """The same model behind a worker answers the official client, whole and streamed, as itself."""
+    expected = (await direct(model_server))["choices"][0]["message"]["content"]
+    entry = on_worker("small", preset="llamacpp", timeouts=PATIENCE)
+    async with running_gateway([entry], tmp_path / "data") as running:
+        gateway = f"ws://127.0.0.1:{running.gateway.port}"
+        await paired(gateway, tmp_path / "data", tmp_path / "worker")
+        async with (
+            a_worker(tmp_path / "worker", f"{model_server}/v1") as beside,
+            AsyncOpenAI(
+                base_url=running.url, api_key="sk-test-FAKE", max_retries=0, timeout=WAIT_S
+            ) as client,
+        ):
+            await until(lambda: beside.has("worker.connected"))
+            whole = await client.chat.completions.create(**FIXED, extra_body=EXACT)
+            stream: Any = await client.chat.completions.create(
+                **FIXED, extra_body=EXACT, stream=True
+            )
+            chunks = [chunk async for chunk in stream]
+
+    assert whole.choices[0].message.content == expected
+    assert "".join(c.delta.content or "" for chunk in chunks for c in chunk.choices) == expected

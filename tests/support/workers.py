@@ -57,16 +57,20 @@ class Hub:
         calls_max: int = 256,
         body_bytes_max: int = 64 * 1024 * 1024,
         session: Session | None = None,
+        port: int | None = None,
         is_awaited: bool = True,
     ) -> Relay:
-        """Start a worker with these targets and wait until it is connected."""
+        """Start a worker with these targets and wait until it is connected.
+
+        port: where it dials, if something stands between.
+        """
         transport = DirectTransport()
 
         def tell(event: str, **facts: Any) -> None:
             self.lines.append({"event": event, "worker": name, **facts})
 
         relay = Relay(
-            await dial(f"ws://127.0.0.1:{self.port}", name),
+            await dial(f"ws://127.0.0.1:{port or self.port}", name),
             transport,
             targets,
             software="test/1",

@@ -16,9 +16,10 @@ from everyturn.errors import (
     WorkerLost,
     WorkerUnavailable,
 )
-from everyturn.link.session import WINDOW_BYTES, Session
+from everyturn.link.session import WINDOW_BYTES, Role, Session
 from everyturn.link.versions import VERSIONS
 from everyturn.transport.base import Journey, UpstreamRequest
+from tests.support.faulty_wire import a_faulty_wire
 from tests.support.linked import OLD
 from tests.support.scripted_upstream import (
     Peer,
@@ -242,6 +243,64 @@ async def test_a_worker_that_stalls_is_given_up() -> None:
         with pytest.raises(UpstreamTimeout, match="`idle_ms` is: 100"):
             await response.read()
         await upstream.peers[0].gone()
+
+
+def hasty(role: Role) -> Session:
+    """A session that loses a silent peer within half a second."""
+    return Session(role, heartbeat_s=0.1, lost_s=0.5)
+
+
+@pytest.mark.parametrize("fault", ["cut", "black_hole"])
+async def test_a_link_that_breaks_ends_every_call_at_both_ends(fault: str) -> None:
+    """Reset or silent, in the middle of streams: each call is lost, each server is let go."""
+    async with (
+        a_hub() as hub,
+        a_faulty_wire(hub.port) as wire,
+        ScriptedUpstream(answering(chunked_head() + chunk(b"x"))) as upstream,
+    ):
+        hub.gateway_session = lambda: hasty("gateway")
+        await hub.start(target(upstream), port=wire.port, session=hasty("worker"))
+        responses = [await hub.transport().open(a_request(URL), limits()) for _ in range(5)]
+        for response in responses:
+            assert await response.read() == b"x"
+        getattr(wire, fault)()
+        for response in responses:
+            with pytest.raises(WorkerLost):
+                await response.read()
+        for peer in upstream.peers:
+            await peer.gone(within_s=2)
+        ending = await hub.runs.pop("box")
+        assert ending.how == "lost"
+        await until(lambda: bool(hub.endings))
+        assert hub.endings[0].how == "lost"
+        assert hub.workers.names == ()
+        with pytest.raises(WorkerUnavailable):
+            await got(hub)
+
+    assert len(upstream.requests) == 5
+
+
+async def test_a_short_stall_loses_nothing() -> None:
+    """A link that hangs for less than the limit goes on where it was."""
+    body = bytes(range(256)) * 4000
+    async with (
+        a_hub() as hub,
+        a_faulty_wire(hub.port) as wire,
+        ScriptedUpstream(answering(answer(body))) as upstream,
+    ):
+        hub.gateway_session = lambda: Session("gateway", heartbeat_s=0.1, lost_s=5)
+        await hub.start(
+            target(upstream),
+            port=wire.port,
+            session=Session("worker", heartbeat_s=0.1, lost_s=5),
+        )
+        response = await hub.transport().open(a_request(URL), limits())
+        wire.black_hole()
+        reading = asyncio.create_task(read_all(response))
+        await asyncio.sleep(0.3)
+        assert not reading.done()
+        wire.heal()
+        assert await reading == body
 
 
 # ----------------------------------------------------------------------------- what may be asked

@@ -119,10 +119,21 @@ class Session:
     """One end of a link. See the module docstring."""
 
     def __init__(
-        self, role: Role, *, versions: tuple[Version, ...] = VERSIONS, window: int = WINDOW_BYTES
+        self,
+        role: Role,
+        *,
+        versions: tuple[Version, ...] = VERSIONS,
+        window: int = WINDOW_BYTES,
+        heartbeat_s: float = HEARTBEAT_S,
+        lost_s: float = LOST_S,
     ) -> None:
-        """window: bytes of one direction of a call that this side holds."""
+        """window: bytes of one direction of a call that this side holds.
+
+        heartbeat_s, lost_s: silence after which the peer is asked, and after which it is lost.
+        """
         self.role: Role = role
+        self.heartbeat_s = heartbeat_s
+        self._lost_s = lost_s
         self.state: State = "new"
         self.version: Version | None = None
         """What both speak; known from the greeting on."""
@@ -206,11 +217,11 @@ class Session:
         if self._heard_at is None:
             self._heard_at = now
         silent_s = now - self._heard_at
-        if silent_s >= LOST_S:
-            raise self._fatal("heartbeat_lost", f"the peer was silent for {LOST_S:.0f} seconds")
-        if self.state != "open" or silent_s < HEARTBEAT_S:
+        if silent_s >= self._lost_s:
+            raise self._fatal("heartbeat_lost", f"the peer was silent for {self._lost_s:g} seconds")
+        if self.state != "open" or silent_s < self.heartbeat_s:
             return
-        if self._pinged_at is None or now - self._pinged_at >= HEARTBEAT_S:
+        if self._pinged_at is None or now - self._pinged_at >= self.heartbeat_s:
             self._pinged_at = now
             self._say(Ping(number=int(now)))
 

@@ -14,7 +14,7 @@ from everyturn.link.messages import AnyMessage, Bye, ByeCode, LinkFault
 from everyturn.link.session import Session
 
 TICK_S: Final = 1.0
-"""How often the clock is looked at."""
+"""How often the clock is looked at, at least."""
 
 FAREWELL_S: Final = 1.0
 """How long the last messages may take to leave."""
@@ -112,7 +112,7 @@ class LinkEnd:
         """Run until the link ends, and close the pipe. Raises only asyncio.CancelledError."""
         if self._ending is not None:
             self._owner.on_lost(self.session.lose())
-            await self._pipe.close()
+            await self._close_pipe()
             return self._ending
         self._reader = asyncio.create_task(self._read())
         writer = asyncio.create_task(self._write())
@@ -135,7 +135,7 @@ class LinkEnd:
                 await self._say_farewell(writer)
             finally:
                 writer.cancel()
-                await self._pipe.close()
+                await self._close_pipe()
         if not self._reader.cancelled():
             self._reader.result()  # Raises what was a defect.
         return ending
@@ -144,6 +144,14 @@ class LinkEnd:
         self._queue.append(b"")
         self._has_words.set()
         await asyncio.wait((writer,), timeout=FAREWELL_S)
+
+    async def _close_pipe(self) -> None:
+        """Close, but do not wait for a peer that does not read any more."""
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await self._pipe.close()
+        except TimeoutError:
+            pass  # The server closes the socket once nobody serves it.
 
     def _end(self, ending: Ending) -> None:
         """The first reason counts."""
@@ -197,4 +205,4 @@ class LinkEnd:
                 self._end(Ending("lost", None, str(fault)))
                 return
             self.flush()
-            await asyncio.sleep(TICK_S)
+            await asyncio.sleep(min(TICK_S, self.session.heartbeat_s / 2))
