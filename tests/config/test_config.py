@@ -88,7 +88,7 @@ stream = "always"
 show_reasoning = false
 query = { v = "1" }
 auth_header = "api-key"
-forward_headers = ["X-Team"]
+forward_headers = ["X-Team", "x-team"]
 timeouts = { idle_ms = 5 }
 """
     )
@@ -172,6 +172,14 @@ FAULTS: list[tuple[str, list[tuple[int, str]]]] = [
     (GOOD + "base_url = 'https://h/v1/chat/completions'\n", [(7, "models[0].base_url")]),
     (GOOD + "base_url = 'https://api.anthropic.com/v1'\n", [(7, "models[0].base_url")]),
     (GOOD.replace("deepseek", "generic-strict"), [(4, "models[0].base_url")]),
+    (GOOD + "auth_header = 'a b'\n", [(7, "models[0].auth_header")]),
+    (GOOD + "auth_header = 'Host'\n", [(7, "models[0].auth_header")]),
+    (
+        GOOD + "forward_headers = ['a\\u000db']\n".replace("'", '"'),
+        [(7, "models[0].forward_headers")],
+    ),
+    (GOOD + "forward_headers = ['x-a', 'Content-Length']\n", [(7, "models[0].forward_headers")]),
+    (GOOD + "forward_headers = ['content-type']\n", [(7, "models[0].forward_headers")]),
 ]
 
 

@@ -106,10 +106,11 @@ async def test_turn_id_of_the_client_is_taken(tmp_path: Path) -> None:
 async def test_keys_and_headers_of_the_provider_request(tmp_path: Path) -> None:
     """The provider gets the forwarded headers, and nothing else of the client."""
     async with gateway_and_mock(
-        tmp_path / "data", forward_headers=["x-team"], query={"v": "1 2"}
+        tmp_path / "data", forward_headers=["x-team", "user-agent"], query={"v": "1 2"}
     ) as (running, mock):
         mock.add("m", Script.whole(body=b'{"choices":[{"message":{"content":"a"}}]}'))
         sent = {"authorization": "Bearer sk-test-client", "x-team": "blue", "cookie": "a=b"}
+        sent["user-agent"] = "theirs"
         body = {"model": "m", "messages": HELLO}
         await running.client.post("/chat/completions", json=body, headers=sent)
         seen = mock.requests[-1]
@@ -117,6 +118,7 @@ async def test_keys_and_headers_of_the_provider_request(tmp_path: Path) -> None:
     assert seen.header("authorization") is None
     assert seen.header("cookie") is None
     assert seen.header("x-team") == "blue"
+    assert [value for name, value in seen.headers if name == "user-agent"] == ["theirs"]
     assert seen.target.endswith("/chat/completions?v=1%202")
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from everyturn.errors import InvalidValue
 from everyturn.transport.proxy import ProxySettings
-from everyturn.transport.target import OWN_HEADERS, Target, encode_head, header_line, parse_target
+from everyturn.transport.target import Target, encode_head, header_line, parse_target
+from everyturn.wire.preset import CONNECTION_HEADERS
 
 DIRECT = ProxySettings({})
 
@@ -114,7 +115,7 @@ def test_a_length_is_told_where_a_body_is_expected(
     assert head.endswith(b"\r\n\r\n")
 
 
-@pytest.mark.parametrize("name", sorted(OWN_HEADERS))
+@pytest.mark.parametrize("name", sorted(CONNECTION_HEADERS))
 def test_the_transports_own_headers_are_refused(name: str) -> None:
     """In any case of letters."""
     with pytest.raises(InvalidValue, match=f"`{name}`"):

@@ -13,11 +13,13 @@ from urllib.parse import SplitResult, urlsplit
 from everyturn.config.faults import Faults, nearest, read_table
 from everyturn.config.table import MODEL, REASONING, REQUIRED_MODEL_KEYS, TIMEOUTS, known_presets
 from everyturn.presets.load import REFUSED_HOSTS, PresetError, load_preset, read_preset_file
-from everyturn.wire.preset import Preset, Target
+from everyturn.wire.preset import CONNECTION_HEADERS, HEADER_NAME, Preset, Target
 
 WORKER_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 """Of workers and of their targets."""
 
+_SENT = frozenset({"accept", "content-type"})
+"""Headers of every request to a provider; a second one would make two."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -89,6 +91,7 @@ def _model(
         faults.add(f"{path}.tags", "differs from `reasoning.tags`.", "Keep one of the two.")
     read = _read(path, reasoning["read"], preset, faults)
     tag = _tag(path, reasoning["tag"], preset, faults)
+    forward = _headers(path, values, faults)
     key_env = _key_variable(path, values, preset, base_url, environment, faults)
     if len(faults.found) > before or base_url is None:
         return None
@@ -114,7 +117,7 @@ def _model(
         keep_reasoning_days=(
             kept["keep_days"] if (reasoning["store"] or kept["store"]) == "keep" else 0
         ),
-        forward_headers=tuple(header.lower() for header in values["forward_headers"]),
+        forward_headers=forward,
     )
     return ModelConfig(
         target=target,
@@ -224,6 +227,20 @@ def _wrong_url(url: str) -> tuple[str, str] | None:
     if parts.path.rstrip("/").endswith("/chat/completions"):
         return "names an endpoint.", "Remove `/chat/completions`: the gateway appends it."
     return None
+
+
+def _headers(path: str, values: dict[str, Any], faults: Faults) -> tuple[str, ...]:
+    """The client headers that are forwarded, each once and in lower case."""
+    forward = tuple(dict.fromkeys(name.lower() for name in values["forward_headers"]))
+    auth = () if values["auth_header"] is None else (values["auth_header"].lower(),)
+    for key, names in (("auth_header", auth), ("forward_headers", forward)):
+        for name in names:
+            if not HEADER_NAME.fullmatch(name):
+                faults.add(f"{path}.{key}", "has a name that no header has.", 'Like "x-tenant".')
+            elif name in CONNECTION_HEADERS or name in _SENT:
+                hint = "Remove it: the gateway sends its own."
+                faults.add(f"{path}.{key}", f"must not have `{name}`.", hint)
+    return forward
 
 
 def _read(path: str, given: Any, preset: Preset, faults: Faults) -> tuple[Any, ...]:

@@ -252,8 +252,8 @@ def _further_headers(
 ) -> tuple[tuple[str, str], ...]:
     """What else the provider is told: the trace, where it is the operator's own server or the
     operator says so, and the client headers that the operator forwards."""
-    headers = [_AGENT]
     forward = model.target.forward_headers
+    headers = [] if "user-agent" in forward else [_AGENT]
     is_own = model.is_on_worker or is_here(encoded.origin.partition("://")[2])
     is_traced = is_own or "traceparent" in forward
     if is_traced:

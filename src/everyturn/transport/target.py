@@ -21,30 +21,13 @@ from everyturn.transport.proxy import (
     ProxySettings,
     is_possible,
 )
-
-OWN_HEADERS: Final = frozenset(
-    {
-        "accept-encoding",
-        "connection",
-        "content-length",
-        "host",
-        "keep-alive",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-"""Headers that belong to the connection; the transport alone decides about them."""
+from everyturn.wire.preset import CONNECTION_HEADERS, HEADER_NAME
 
 _URL: Final = re.compile(
     rf"(?P<scheme>https?)://(?P<host>{HOST_PATTERN})"
     r"(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!\"$-~]*)?(?P<query>\?[!\"$-~]*)?",
     re.IGNORECASE,
 )
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
@@ -82,7 +65,7 @@ def parse_target(method: str, url: str, proxies: ProxySettings) -> Target:
     whose answers are framed differently (`HEAD`, `CONNECT`); UpstreamUnreachable for a proxy that
     cannot be used.
     """
-    if not _TOKEN.fullmatch(method) or method in ("HEAD", "CONNECT"):
+    if not HEADER_NAME.fullmatch(method) or method in ("HEAD", "CONNECT"):
         raise InvalidValue("The method cannot be sent to a provider.", param="method")
     parts = _URL.fullmatch(url)
     if parts is None:
@@ -135,9 +118,9 @@ def header_line(name: str, value: str) -> bytes:
     Raises InvalidValue: for a name that is no token or is the transport's own, and for a value
     with a line end, another control character or one outside Latin-1.
     """
-    if not _TOKEN.fullmatch(name):
+    if not HEADER_NAME.fullmatch(name):
         raise InvalidValue("A header's name is not an HTTP token.", param="headers")
-    if name.lower() in OWN_HEADERS:
+    if name.lower() in CONNECTION_HEADERS:
         raise InvalidValue(
             f"A header belongs to the connection and cannot be set: `{name.lower()}`",
             param="headers",

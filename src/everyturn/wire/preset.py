@@ -6,6 +6,7 @@ closed sets below are the vocabulary of both; a value outside them is refused wh
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -34,6 +35,25 @@ CARRIERS: Final[tuple[Carrier, ...]] = (
 
 TEXT_CARRIERS: Final[tuple[Carrier, ...]] = ("reasoning_content", "reasoning", "thinking")
 """Carriers that hold one string in a message or delta; several in one `read` list are mirrors."""
+
+HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""A token, as RFC 9110 section 5.1 has it."""
+CONNECTION_HEADERS: Final = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""Headers that belong to the connection; the transport alone decides about them."""
 
 TagMode = Literal["off", "split", "marked"]
 History = Literal["forbidden", "ignored", "optional", "required_tools", "required", "as_tags"]
