@@ -96,6 +96,15 @@ def test_notes_and_flags_are_told_apart() -> None:
     assert Line("note", "clamped reasoning_effort=xhigh to high") in lines
 
 
+def test_a_call_on_a_worker_names_it() -> None:
+    """Who ran a call is told beside where it went."""
+    on_worker = told(worker="gpu-box", base_url="worker://llama")
+    direct = told()
+
+    assert any("worker://llama" in line.text and "gpu-box" in line.text for line in on_worker)
+    assert not any("worker" in line.text for line in direct)
+
+
 def test_an_open_turn_says_so() -> None:
     """A turn without an end is told as far as it went."""
     lines = told()

@@ -11,9 +11,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from everyturn.errors import NotPermitted
 from everyturn.gateway.worker_registry import CODE_SECONDS, FILE, FOLDER, Registry
+from everyturn.link.messages import MESSAGE_BYTES_MAX
 from everyturn.mock.script import HANG, Pause, Script
 from everyturn.worker import credential
 from everyturn.worker.dial import Refused, Unreachable, dial
@@ -24,7 +27,8 @@ from tests.gateway.test_records import recorded
 from tests.support.certificates import authority
 from tests.support.gateway import HELLO, running_gateway
 from tests.support.paired import a_worker, gateway_and_worker, on_worker, paired
-from tests.support.scripted_upstream import until
+from tests.support.scripted_upstream import Peer, ScriptedUpstream, chunked_head, until
+from tests.support.scripted_upstream import chunk as framed
 
 TRACE = "0123456789abcdef0123456789abcdef"
 
@@ -376,3 +380,76 @@ async def test_tls_is_spoken_and_verified(tmp_path: Path, monkeypatch: pytest.Mo
         await paired(gateway, data, tmp_path / "worker")
         async with a_worker(tmp_path / "worker", "http://127.0.0.1:1/v1") as beside:
             await until(lambda: beside.has("worker.connected"))
+
+
+@pytest.mark.parametrize(
+    "message", ["text", b"", b"\x00" * 100, b'{"type":"exec"}\n', bytes(MESSAGE_BYTES_MAX + 1)]
+)
+async def test_a_peer_that_talks_nonsense_is_cut(tmp_path: Path, message: str | bytes) -> None:
+    """One that has a credential and breaks the protocol is told and cut; the gateway goes on."""
+    async with gateway_and_worker(tmp_path) as (running, _, beside):
+        await paired(
+            f"ws://127.0.0.1:{running.gateway.port}", tmp_path / "data", tmp_path / "b", "b"
+        )
+        own = credential.load(tmp_path / "b")
+        async with connect(
+            f"{own.gateway}/v1/workers/link",
+            additional_headers={"authorization": f"Bearer {own.secret}"},
+            proxy=None,
+        ) as peer:
+            await peer.send(message)
+            with pytest.raises(ConnectionClosed):
+                async with asyncio.timeout(5):
+                    while True:
+                        told = await peer.recv()
+                        assert b'"type":"bye","code":"fault"' in told
+        assert (await running.chat("m")).status_code == 200
+        assert not beside.run.done()
+
+
+async def test_a_slow_client_bounds_what_the_model_server_can_send(tmp_path: Path) -> None:
+    """A client that reads next to nothing holds a bounded part of an endless stream."""
+    sent = 0
+    piece = chunk(content="x" * 1000) * 16
+
+    async def script(peer: Peer) -> None:
+        nonlocal sent
+        await peer.receive()
+        peer.send(chunked_head("content-type: text/event-stream"))
+        while not peer.is_gone:
+            peer.send(framed(piece))
+            sent += len(piece)
+            await peer.drain()
+
+    data = tmp_path / "data"
+    async with ScriptedUpstream(script) as upstream, running_gateway([on_worker("m")], data) as run:
+        await paired(f"ws://127.0.0.1:{run.gateway.port}", data, tmp_path / "worker")
+        base_url = upstream.url.removesuffix("/chat/completions")
+        async with a_worker(tmp_path / "worker", base_url) as beside:
+            await until(lambda: beside.has("worker.connected"))
+            reader, writer = await asyncio.open_connection("127.0.0.1", run.gateway.port, limit=1)
+            body = json.dumps({"model": "m", "messages": HELLO, "stream": True}).encode()
+            writer.write(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+                b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            )
+            before = -1
+            while sent != before:
+                before = sent
+                assert await reader.read(1)
+                await asyncio.sleep(0.2)
+            writer.transport.abort()
+            await upstream.peers[0].gone(within_s=2)
+
+    assert sent < 24_000_000, "what the systems themselves buffer for sockets is far less"
+
+
+async def test_connected_workers_are_counted(tmp_path: Path) -> None:
+    """`/metrics` tells how many there are, and the record when one came in."""
+    async with gateway_and_worker(tmp_path) as (running, _, _):
+        root = str(running.client.base_url).removesuffix("/v1/")
+        told = (await running.client.get(f"{root}/metrics")).text
+        events = accesses(tmp_path / "data", "path_template", "status_code")
+
+    assert "everyturn_workers_connected 1" in told
+    assert ("/v1/workers/link", 101) in events

@@ -403,7 +403,12 @@ async def test_a_defect_of_the_worker_ends_one_call() -> None:
 
 async def test_lines_hold_counts_and_ids_only() -> None:
     """What the worker tells of its calls holds no content, header or address."""
-    headers = (("authorization", "Bearer sk-test-FAKE"),)
+    trace = "0123456789abcdef0123456789abcdef"
+    headers = (
+        ("authorization", "Bearer sk-test-FAKE"),
+        ("traceparent", f"00-{trace}-0123456789abcdef-01"),
+        ("x-request-id", "r1"),
+    )
     async with a_hub() as hub, ScriptedUpstream(answering(answer(b"the answer"))) as upstream:
         await hub.start(target(upstream))
         await got(hub, body=b"the question", headers=headers)
@@ -414,6 +419,7 @@ async def test_lines_hold_counts_and_ids_only() -> None:
         assert secret not in text
     (line,) = [line for line in hub.lines if line["event"] == "worker.call"]
     assert (line["call"], line["error_code"]) == (1, None)
+    assert (line["trace_id"], line["request_id"]) == (trace, "r1")
 
 
 async def test_a_rotated_credential_is_stored_and_confirmed() -> None:

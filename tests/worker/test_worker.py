@@ -15,19 +15,22 @@ from pathlib import Path
 import pytest
 
 from everyturn.errors import InvalidValue, UpstreamUnreachable
+from everyturn.link.session import Session
 from everyturn.mock.script import HANG, Script
 from everyturn.mock.server import MockProvider
 from everyturn.worker import credential
 from everyturn.worker.credential import Credential
 from everyturn.worker.dial import Unreachable, dial, gateway_url
-from everyturn.worker.main import EXIT_CREDENTIAL
+from everyturn.worker.main import EXIT_CREDENTIAL, EXIT_VERSION, delay_s
 from everyturn.worker.pair import pair
 from everyturn.worker.targets import parse_targets
 from tests.gateway.test_answers import chunk, frames
 from tests.gateway.test_records import recorded
 from tests.support.gateway import HELLO, running_gateway
-from tests.support.paired import ANSWER, TARGET, on_worker
+from tests.support.linked import OLD
+from tests.support.paired import ANSWER, TARGET, a_worker, on_worker
 from tests.support.scripted_upstream import until
+from tests.support.workers import a_hub
 
 EXAMPLE = Credential(gateway="wss://gateway.test", name="box", secret="obviously-fake")
 
@@ -126,6 +129,30 @@ async def test_a_gateway_that_is_not_there_is_said_so() -> None:
         await dial(f"ws://127.0.0.1:{port}", "x")
     with pytest.raises(UpstreamUnreachable, match="gateway"):
         await pair(f"ws://127.0.0.1:{port}", "x", {})
+
+
+async def test_no_common_version_is_no_reason_to_come_back(tmp_path: Path) -> None:
+    """The worker ends with its own status after one try."""
+    credential.check_folder(tmp_path / "worker")
+    async with a_hub() as hub:
+        hub.gateway_session = lambda: Session("gateway", versions=(OLD,))
+        gateway = f"ws://127.0.0.1:{hub.port}"
+        credential.store(
+            tmp_path / "worker", Credential(gateway=gateway, name="box", secret="obviously-fake")
+        )
+        async with a_worker(tmp_path / "worker", "http://127.0.0.1:1/v1") as beside:
+            status = await asyncio.wait_for(beside.run, 5)
+
+    assert status == EXIT_VERSION
+    assert len(hub.endings) == 1
+
+
+def test_delays_double_up_to_a_cap_and_are_spread() -> None:
+    """Half a second first, half a minute at most; chance takes up to half of it away."""
+    assert [delay_s(failures, jitter=0.999999) for failures in (0, 1, 2, 6, 1000)] == pytest.approx(
+        [0.5, 1, 2, 30, 30], rel=1e-5
+    )
+    assert delay_s(3, jitter=0) == 2
 
 
 # -------------------------------------------------------------------------------- real processes

@@ -153,6 +153,8 @@ def _call(call: dict[str, Any], number: int, *, of: int) -> Iterator[Line]:
     yield Line(head, "", is_head=True)
     yield Line("sent", f"{call['timestamp']}  attempt {call['attempt']}  {call['model_call_id']}")
     how = "streamed" if call["stream"] else "whole"
+    if call["worker"] is not None:
+        how += f", run by worker {call['worker']}"
     yield Line("to", f"{call['base_url']}  preset {call['provider_id']}, {how}")
     yield from _messages(call["prompt_messages_json"])
     tools = call["tools_json"]

@@ -96,6 +96,7 @@ class App:
         }
         if door is not None:
             self._routes["POST", _PAIR] = door.pair
+            self.gauges.append(door.gauges)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Other ASGI scopes than HTTP are not served."""
@@ -140,6 +141,10 @@ class App:
             await refuse_link(exchange, failure, send)
         except OSError:
             name = None  # It left again; the access record tells how far it came.
+        except Exception as bug:  # noqa: BLE001 - as of every request
+            self._log.bug("request.failed", bug, request_id=exchange.request_id)
+            failed = InternalError("the gateway failed in this request")
+            await refuse_link(exchange, failed, send)
         await self._note(exchange)
         if name is not None:
             assert self.door is not None

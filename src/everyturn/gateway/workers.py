@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from everyturn.gateway.guard import check_content_type
 from everyturn.gateway.http import Exchange, Receive, Send, failure_body
 from everyturn.gateway.link_pipe import AsgiPipe
 from everyturn.gateway.log import Log
-from everyturn.gateway.worker_registry import Registry
+from everyturn.gateway.worker_registry import Paired, Registry
 from everyturn.transport.worker import WorkerLink, Workers
 from everyturn.wire.reader import write
 
@@ -58,6 +59,10 @@ class WorkerDoor:
         for rotation in self._rotations.values():
             rotation.cancel()
 
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """What `/metrics` tells of workers."""
+        return {"everyturn_workers_connected": ("Workers connected.", len(self.workers.names))}
+
     # ------------------------------------------------------------------------------------ pairing
 
     async def pair(self, exchange: Exchange) -> None:
@@ -97,17 +102,27 @@ class WorkerDoor:
         """Serve an accepted WebSocket until its link ends."""
         link = self.workers.attach(name, AsgiPipe(receive, send))
         self._log("worker.connected", worker=name)
-        self._note(name, is_connected=True)
-        if self._wants_rotation(name):
-            self._rotate(name, link)
-        ending = await link.run()
-        if self.workers.get(name) is None:
-            self._note(name, is_connected=False)
-        self._log("worker.gone", worker=name, reason=ending.reason)
-
-    def _note(self, name: str, *, is_connected: bool) -> None:
+        arriving = asyncio.create_task(self._arrived(name, link))
         try:
-            self._registry.note(name, is_connected=is_connected, now=int(time.time()))
+            ending = await link.run()
+        except Exception as bug:  # noqa: BLE001 - a defect ends this link and no other
+            self._log.bug("worker.link_failed", bug, worker=name)
+        else:
+            self._log("worker.gone", worker=name, reason=ending.reason)
+        await arriving
+        if self.workers.get(name) is None:
+            await self._note(name, is_connected=False)
+
+    async def _arrived(self, name: str, link: WorkerLink) -> None:
+        await self._note(name, is_connected=True)
+        worker = self._workers_of_file().get(name)
+        if worker is not None and worker.wants_rotation:
+            self._rotate(name, link)
+
+    async def _note(self, name: str, *, is_connected: bool) -> None:
+        now = int(time.time())
+        try:
+            await asyncio.to_thread(self._registry.note, name, is_connected=is_connected, now=now)
         except AuditUnavailable as failure:
             # Only `worker list` is the poorer for it.
             self._log("worker.not_noted", worker=name, reason=failure.message)
@@ -124,12 +139,13 @@ class WorkerDoor:
                 continue
             seen = stamp
             try:
-                self._apply()
+                self._apply(self._registry.read().workers)
             except AuditUnavailable as failure:
                 self._log("worker.registry_unreadable", reason=failure.message)
+            except Exception as bug:  # noqa: BLE001 - whatever it was, the next change must count
+                self._log.bug("worker.registry_not_applied", bug)
 
-    def _apply(self) -> None:
-        found = self._registry.read().workers
+    def _apply(self, found: Mapping[str, Paired]) -> None:
         for name in self.workers.names:
             link = self.workers.get(name)
             if link is None:
@@ -140,9 +156,12 @@ class WorkerDoor:
             elif worker.wants_rotation:
                 self._rotate(name, link)
 
-    def _wants_rotation(self, name: str) -> bool:
-        worker = self._registry.read().workers.get(name)
-        return worker is not None and worker.wants_rotation
+    def _workers_of_file(self) -> Mapping[str, Paired]:
+        """Who is paired; nobody while the registry cannot be read, which the watch tells."""
+        try:
+            return self._registry.read().workers
+        except AuditUnavailable:
+            return {}
 
     def _rotate(self, name: str, link: WorkerLink) -> None:
         running = self._rotations.get(name)
@@ -154,12 +173,13 @@ class WorkerDoor:
         try:
             async with asyncio.timeout(ROTATION_S):
                 await link.has_greeted.wait()
-                credential = self._registry.begin_rotation(name)
+                credential = await asyncio.to_thread(self._registry.begin_rotation, name)
                 if credential is None:
                     return
                 link.rotate(credential)
                 await link.has_rotated.wait()
-            self._registry.finish_rotation(name, int(time.time()))
+            now = int(time.time())
+            await asyncio.to_thread(self._registry.finish_rotation, name, now)
         except TimeoutError:
             self._log("worker.not_rotated", worker=name, reason="the worker did not confirm")
         except AuditUnavailable as failure:

@@ -75,7 +75,7 @@ class Worker:
         """Serve until stopped; returns the exit status."""
         transport = DirectTransport()
         loop = asyncio.get_running_loop()
-        delay_s = DELAY_S_MIN
+        failures = 0
         try:
             while not self._stop.is_set():
                 began = loop.time()
@@ -83,9 +83,9 @@ class Worker:
                 if status is not None:
                     return status
                 if loop.time() - began >= STEADY_S:
-                    delay_s = DELAY_S_MIN
-                wait_s = delay_s * (0.5 + random.random() / 2)  # noqa: S311 - jitter, no secret
-                delay_s = min(delay_s * 2, DELAY_S_MAX)
+                    failures = 0
+                wait_s = delay_s(failures, jitter=random.random())  # noqa: S311 - no secret
+                failures += 1
                 try:
                     async with asyncio.timeout(wait_s):
                         await self._stop.wait()
@@ -136,6 +136,15 @@ class Worker:
         credential = msgspec.structs.replace(self._credential, secret=secret)
         credentials.store(self._folder, credential)
         self._credential = credential
+
+
+def delay_s(failures: int, *, jitter: float) -> float:
+    """Seconds to wait before dialling again. failures: links that broke in a row before this one.
+
+    jitter: in [0, 1), from the caller.
+    """
+    longest = min(DELAY_S_MIN * 2.0 ** min(failures, 30), DELAY_S_MAX)
+    return longest * (0.5 + jitter / 2)
 
 
 def _status(ending: Ending) -> int | None:

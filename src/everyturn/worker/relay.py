@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from everyturn import ids
 from everyturn.errors import Failure
 from everyturn.link.messages import (
     FAILS,
@@ -200,7 +201,14 @@ class Relay:
             self._session.end(number)
         else:
             self._session.fail(number, code, message, hint=hint, upstream_us=upstream_us)
-        self._tell("worker.call", call=number, error_code=code, upstream_us=upstream_us)
+        self._tell(
+            "worker.call",
+            call=number,
+            target=running.call.target,
+            **_ids(running.call),
+            error_code=code,
+            upstream_us=upstream_us,
+        )
         running.task = None
         self._forget(number)
         self._end.flush()
@@ -256,6 +264,18 @@ class _NotAllowed(Failure):
 
     code = "target_not_allowed"
     default_hint = "Allow the target at the worker (`--allow NAME=URL`)."
+
+
+def _ids(call: Call) -> dict[str, str | None]:
+    """The ids by which this call is found in the gateway's record."""
+    named = dict(call.headers)
+    parent = named.get("traceparent", "").split("-")
+    trace_id = parent[1] if len(parent) == 4 and ids.is_trace_id(parent[1]) else None
+    request_id = named.get("x-request-id", "")
+    return {
+        "trace_id": trace_id,
+        "request_id": request_id if ids.is_request_id(request_id) else None,
+    }
 
 
 def _fail_code(failure: Failure) -> FailCode:
