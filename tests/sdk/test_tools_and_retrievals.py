@@ -11,6 +11,7 @@ import pytest
 
 import everyturn
 from everyturn.errors import InvalidValue
+from everyturn.wire.reader import read_client
 from tests.sdk.conftest import since
 from tests.support.receiver import fault_of
 
@@ -230,6 +231,27 @@ class Odd:
     @property
     def model_dump(self) -> Any:
         raise RuntimeError
+
+
+@pytest.mark.parametrize("depth", [50, 99, 101, 126, 500, 900])
+def test_no_depth_costs_a_record(depth: int) -> None:
+    """A payload that is deeper than the gateway reads is left out below; the rest is taken."""
+    value: Any = "end"
+    for level in range(depth):
+        value = [value, "]"] if level % 2 else {'[{"': value}
+    with (
+        everyturn.capture() as events,
+        everyturn.turn() as turn,
+        turn.tool("internal", "x") as run,
+    ):
+        run.response([value, [{}] * 200])
+
+    (event, _) = events
+    assert fault_of(event) is None
+    assert read_client(json.dumps({"records": [event]}).encode())
+    is_whole = event["response_json"] == [value, [{}] * 200]
+    assert is_whole is (depth < 100)
+    assert is_whole is ("deeper than is recorded" not in json.dumps(event))
 
 
 def test_what_json_cannot_hold_never_breaks_the_application() -> None:

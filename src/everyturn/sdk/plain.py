@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import operator
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +18,10 @@ from everyturn.sdk.counting import Counters
 
 DEPTH_MAX: Final = 100
 """Levels of a value that are recorded; the gateway reads 128, and a record has some of its own."""
+
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 _TEXT_FORMS: Final = frozenset(
     {"date", "datetime", "time", "UUID", "Decimal", "PosixPath", "WindowsPath", "Fraction"}
@@ -45,10 +50,13 @@ class Plain:
     def encode(self, tree: Any) -> bytes:
         """The tree as JSON in UTF-8, without NaN, lone surrogates or depth beyond `DEPTH_MAX`."""
         try:
-            return self._encode(tree).encode()
+            data = self._encode(tree).encode()
+            if not _is_too_deep(data):
+                return data
         except (ValueError, TypeError, RecursionError):
             # NaN, a name that is no text, a cycle, a lone surrogate: rare, so found the slow way.
-            return self._encode(self._mend(tree, 0)).encode()
+            pass
+        return self._encode(self._mend(tree, 0)).encode()
 
     def payload(self, value: Any) -> Payload:
         """The value as it is now: its later changes are not seen. Raises nothing."""
@@ -108,6 +116,19 @@ class Plain:
         if found is not None:
             return found
         return self._left_out(_name_of(value))
+
+
+def _is_too_deep(data: bytes) -> bool:
+    """Whether JSON text has more than `DEPTH_MAX` levels. Quick where it has few brackets."""
+    if data.count(b"[") + data.count(b"{") <= DEPTH_MAX:
+        return False
+    brackets = _STRING.sub(b"", data).translate(_BRACKETS, _NOT_BRACKETS)
+    for _ in range(DEPTH_MAX):
+        # What holds nothing goes: one level a round.
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return False
+    return True
 
 
 def _name_of(value: Any) -> str:
