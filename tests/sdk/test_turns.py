@@ -56,6 +56,30 @@ def test_a_turn_is_recorded_with_what_the_application_said() -> None:
     assert "parent_span_id" not in event
 
 
+def test_numbers_where_texts_belong_cost_no_record() -> None:
+    """Ids, versions and codes that an application has as numbers are recorded as their digits."""
+    odd: Any = 7
+    with (
+        everyturn.capture() as events,
+        everyturn.turn(
+            chat_id=odd, project_id=odd, user_text=odd, prompt_version=odd, user_message_id=odd
+        ) as turn,
+    ):
+        with turn.tool("mcp", "find", target_service=odd) as run:
+            run.finish(error_code=odd, provider_call_id=odd)
+        with turn.retrieval(query=odd, index_version=odd, profile=odd, top_k=odd):
+            pass
+        turn.finish(error_code=odd, assistant_text=odd)
+        everyturn.review(turn.id, source="eval", reviewer=odd, rubric_version=odd, correctness=1)
+
+    (told,) = logs(events, "turn_audit")
+    (search,) = logs(events, "retrieval_events")
+    (review,) = logs(events, "quality_reviews")
+    assert (told["chat_id"], told["prompt_version"], told["error_code"]) == ("7", "7", "7")
+    assert (search["index_version"], search["top_k"]) == ("7", 7)
+    assert (review["rubric_version"], review["score_correctness"]) == ("7", 1)
+
+
 async def test_everything_works_with_async_with() -> None:
     """A turn, a tool run and a retrieval may be entered with `async with`."""
     with everyturn.capture() as events:

@@ -204,6 +204,34 @@ class Span:
         self.__exit__(kind, failure, traceback)
 
 
+_TEXTS: Final = frozenset(
+    {
+        "assistant_message_id",
+        "chat_id",
+        "environment",
+        "error_code",
+        "index_version",
+        "instance",
+        "label_primary_issue",
+        "origin",
+        "plugin",
+        "profile",
+        "project_id",
+        "prompt_id",
+        "prompt_version",
+        "provider_call_id",
+        "request_id",
+        "reviewer",
+        "rubric_version",
+        "service",
+        "target_service",
+        "tool_name",
+        "user_message_id",
+        "variant",
+    }
+)
+"""Fields of text that applications often have as numbers: keys of a database, versions, codes."""
+
 CURRENT: Final[ContextVar[Span | None]] = ContextVar("everyturn_span", default=None)
 """The innermost span of this context."""
 
@@ -220,7 +248,11 @@ def emit(log: str, fields: dict[str, Any]) -> None:
     for name, value in fields.items():
         if value.__class__ is Payload:
             payloads += [b',"', name.encode(), b'":', value]
-        elif value is not None:
+        elif value is None:
+            continue
+        elif value.__class__ is not str and name in _TEXTS:
+            item[name] = process.plain.text(value)
+        else:
             item[name] = value
     record = process.plain.encode(item)
     if payloads:
