@@ -212,7 +212,7 @@ def key_table(name: str, *permissions: str) -> tuple[dict[str, str], str]:
 
 async def test_who_has_the_permission_and_asks_reads_it(tmp_path: Path) -> None:
     """A kept text, secrets removed, is read by its mark's ref; each such read is an access record
-    of its own route; without the permission it is 403."""
+    of its own route that names the turn; without the permission it is 403."""
     may, may_table = key_table("auditor", "read", "reasoning")
     cannot, cannot_table = key_table("app", "call", "read")
     extra = "\n".join([KEEP, may_table, cannot_table])
@@ -231,7 +231,9 @@ async def test_who_has_the_permission_and_asks_reads_it(tmp_path: Path) -> None:
             for query in ("include_reasoning=yes", "reasoning=true")
         ]
     db = sqlite3.connect(data / "everyturn.db")
-    rows = db.execute("SELECT path_template, principal, status_code FROM access_events").fetchall()
+    rows = db.execute(
+        "SELECT path_template, principal, status_code, turn_id FROM access_events"
+    ).fetchall()
     db.close()
 
     (text,) = read["reasoning_texts"]
@@ -248,8 +250,9 @@ async def test_who_has_the_permission_and_asks_reads_it(tmp_path: Path) -> None:
         "unknown_parameter",
     ]
     route = "/v1/turns/{turn_id}?include_reasoning=true"
-    assert (route, "auditor", 200) in rows
-    assert (route, "app", 403) in rows
+    assert (route, "auditor", 200, read["turn_id"]) in rows
+    assert (route, "app", 403, None) in rows
+    assert ("/v1/turns/{turn_id}", "auditor", 200, None) in rows
     assert SECRET.encode() not in (data / "everyturn.db").read_bytes()
 
 

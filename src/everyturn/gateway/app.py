@@ -209,6 +209,8 @@ class App:
         )
         if found is not None:
             exchange.turn_id = turn_id
+            # Whose reasoning was read has to be told; other readings leave the turn as it was.
+            exchange.has_turn = include_reasoning
         if found is None:
             raise EndpointNotFound(
                 "no such turn is recorded here",

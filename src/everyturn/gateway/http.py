@@ -84,6 +84,7 @@ class Exchange:
         "error_code",
         "has_record",
         "has_request_id",
+        "has_turn",
         "headers",
         "is_joining",
         "is_started",
@@ -127,6 +128,8 @@ class Exchange:
         self.error_code: str | None = None
         self.principal = ANYONE
         self.turn_id = ""
+        self.has_turn = False
+        """Whether the access record names the turn, though no turn came of the request."""
         self.is_joining = False
         """Whether the client named the turn itself."""
         self.request_id = ""

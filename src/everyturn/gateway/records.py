@@ -145,7 +145,8 @@ class Recording:
         if self._writer is None or exchange.has_record:
             return
         try:
-            await self._writer.append(Group((self.access_event(exchange, has_turn=False),)))
+            event = self.access_event(exchange, has_turn=exchange.has_turn)
+            await self._writer.append(Group((event,)))
         except AuditUnavailable as failure:
             # The request was answered, and it held no turn: what is left to do is to count.
             self.access_events_lost += 1
