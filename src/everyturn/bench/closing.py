@@ -24,13 +24,14 @@ from everyturn.bench.folder import (
     RunRefused,
     replace,
 )
+from everyturn.bench.pairs import PAIRS
 from everyturn.bench.report import telling_rows
 from everyturn.bench.session import is_complete
 from everyturn.bench.summary import summarise, write_summary
 from everyturn.bench.viewing import Joined
 
 CLOSED: Final = "closed.json"
-_RAW: Final = (ROWS, JUDGEMENTS, ITEMS, SPEND)
+_RAW: Final = (ROWS, JUDGEMENTS, PAIRS, ITEMS, SPEND)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ from everyturn.bench.table import (
 )
 
 Verdict = Literal["correct", "incorrect"]
+RoundOutcome = Literal["verdict", "unreadable", "timeout", "provider_error"]
+"""What came of one request to a judge."""
 VERDICTS: Final = ("correct", "incorrect")
 TAXONOMY: Final[dict[str, tuple[Verdict, str]]] = {
     "correct": ("correct", "says what was expected, and nothing against it"),
@@ -43,6 +45,10 @@ TAXONOMY_VERSION: Final = "everyturn-1"
 RUBRIC: Final = (
     "You judge whether an answer to a question is correct. Compare it with the expected answers; "
     "other words with the same meaning are correct."
+)
+PAIR_RUBRIC: Final = (
+    "You compare two answers to a question. The better one is right where the other is wrong, or "
+    "says more of what was asked for. Length and manner do not count."
 )
 REMINDER: Final = (
     "That was not in the form that was asked for. Reply with the JSON object alone, nothing else."
@@ -67,6 +73,8 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
     judges: tuple[Judge, ...]
     gate_kappa: float | None
     gate_after: int
+    pair: tuple[str, str] | None = None
+    """Two places (CELL/MODEL) whose answers are compared, in both orders; None to judge rows."""
 
     @property
     def voters(self) -> tuple[str, ...]:
@@ -89,7 +97,7 @@ class Judging(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _JUDGING: Final = (
-    Key("rubric", "str", RUBRIC, "What a judge is told to do."),
+    Key("rubric", "str", None, "What a judge is told to do; there is one without it."),
     Key("rubric_version", "str", "1", "Changes whenever the rubric does."),
     Key("show_context", "bool", False, "Whether a judge sees the item's context."),
     Key("taxonomy_version", "str", None, "Of `[labels]`, where there are any."),
@@ -97,7 +105,7 @@ _JUDGING: Final = (
     Key("gate_after", "int", 50, "Rows before the gate is looked at.", minimum=2),
 )
 _JUDGE: Final = (*MODEL_KEYS, Key("tie_breaker", "bool", False, "Asked only where others tie."))
-_SECTIONS: Final = ("judging", "judges", "labels")
+_SECTIONS: Final = ("judging", "judges", "labels", "pairwise")
 
 
 def read_judging(text: str, path: str, locate: Locate) -> Judging:
@@ -115,10 +123,11 @@ def read_judging(text: str, path: str, locate: Locate) -> Judging:
         faults.add("judges", "has a tie-breaker and nobody who could tie.")
     if sum(judge.tie_breaker for judge in judges) > 1:
         faults.add("judges", "has more than one tie-breaker.")
+    pair = _pair(tree.get("pairwise"), judges, given, tree, faults)
     labels = _labels(tree.get("labels"), given["taxonomy_version"], faults)
     faults.raise_any()
     return Judging(
-        rubric=given["rubric"],
+        rubric=given["rubric"] or (RUBRIC if pair is None else PAIR_RUBRIC),
         rubric_version=given["rubric_version"],
         show_context=given["show_context"],
         labels=labels,
@@ -126,6 +135,7 @@ def read_judging(text: str, path: str, locate: Locate) -> Judging:
         judges=tuple(judges),
         gate_kappa=None if given["gate_kappa"] is None else float(given["gate_kappa"]),
         gate_after=given["gate_after"],
+        pair=pair,
     )
 
 
@@ -135,6 +145,31 @@ def _judge(path: str, values: dict[str, Any], faults: Faults) -> Judge:
     name = values["name"] or ""
     model = Model(**{**values, "name": name, "model": values["model"] or name, "price": price})
     return Judge(model=model, tie_breaker=is_breaker)
+
+
+def _pair(
+    given: Any,
+    judges: list[Judge],
+    judging: dict[str, Any],
+    tree: dict[str, Any],
+    faults: Faults,
+) -> tuple[str, str] | None:
+    if given is None:
+        return None
+    places = (
+        Key("first", "str", REQUIRED, "CELL/MODEL of the run."),
+        Key("second", "str", REQUIRED, "CELL/MODEL of the run."),
+    )
+    values = read_table("pairwise", given, places, faults)
+    if values["first"] == values["second"]:
+        faults.add("pairwise.second", "is the first one as well.")
+    if any(judge.tie_breaker for judge in judges):
+        faults.add("judges", "has a tie-breaker, and pairs may end in a tie.")
+    if judging["gate_kappa"] is not None:
+        faults.add("judging.gate_kappa", "is not for pairs.", "Order effects are counted instead.")
+    if "labels" in tree:
+        faults.add("labels", "are not for pairs.")
+    return values["first"] or "", values["second"] or ""
 
 
 def _labels(given: Any, version: str | None, faults: Faults) -> dict[str, tuple[Verdict, str]]:
@@ -219,7 +254,7 @@ def read_ruling(text: str | None, labels: dict[str, tuple[Verdict, str]]) -> Rul
     Thoughts are not looked into.
     """
     said, _ = without_thoughts(text or "")
-    rulings = [_ruling(found, labels) for found in _objects(said)]
+    rulings = [_ruling(found, labels) for found in objects_in(said)]
     differing = {(one.verdict, one.label) if one else None for one in rulings}
     return rulings[0] if len(differing) == 1 else None
 
@@ -236,7 +271,7 @@ def _ruling(found: dict[str, Any], labels: dict[str, tuple[Verdict, str]]) -> Ru
     )
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
+def objects_in(text: str) -> Iterator[dict[str, Any]]:
     """The JSON objects in a text that may have words or a fence around them."""
     at = 0
     while (at := text.find("{", at)) >= 0:

@@ -63,6 +63,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     code: Code
     judges: list[dict[str, Any]] = []
     """Each judging of this run: rubric, taxonomy, models."""
+    pairwise: list[dict[str, Any]] = []
+    """Each judging of pairs."""
 
 
 def now() -> str:
@@ -176,12 +178,12 @@ def read_manifest(folder: Path) -> Manifest:
         raise RunRefused(f"the manifest in {folder} cannot be read.", hint) from bad
 
 
-def check_clean(grid: Grid, cleaner: Cleaner) -> None:
-    """Refuse a grid that holds what looks like a secret: a manifest is there to be shown."""
-    text = msgspec.json.encode(grid).decode()
+def check_clean(given: msgspec.Struct, cleaner: Cleaner) -> None:
+    """Refuse a grid or judges that hold what looks like a secret: a manifest is to be shown."""
+    text = msgspec.json.encode(given).decode()
     if cleaner.text(text) != text:
         raise RunRefused(
-            "the grid holds a key, or what looks like one.",
+            "the file holds a key, or what looks like one.",
             "Keys come from the environment; remove it from the file.",
         )
 

@@ -46,6 +46,7 @@ def report_html(path: Path, summary: dict[str, Any]) -> str:
         *_distributions(joined.reading.groups, summary, metrics),
         _reasoning(joined, summary),
         _agreement(summary),
+        _pairwise(summary),
         _telling(joined, telling_rows(joined, metrics[-1])),
         _foot(joined, summary),
     ]
@@ -236,6 +237,33 @@ def _agreement(summary: dict[str, Any]) -> str:
         f"{escape(judging['rubric_version'])}, labels {escape(judging['taxonomy_version'])}</p>"
         "<table><thead><tr><th></th><th>raw agreement</th><th>Fleiss κ</th><th>Krippendorff α</th>"
         f"<th>Gwet AC1</th></tr></thead><tbody>{''.join(lines)}</tbody></table></section>"
+    )
+
+
+def _pairwise(summary: dict[str, Any]) -> str:
+    lines = []
+    for one in summary["found"].get("pairwise", ()):
+        share = one["second_preferred"]
+        told = "none" if share["value"] is None else f"{share['value']:.3f}"
+        if share["value"] is not None:
+            told += f' <span class="dim">[{share["low"]:.3f}, {share["high"]:.3f}]</span>'
+        parts = [
+            (one["first"], one["first_wins"], "var(--c0)"),
+            ("tie", one["ties"], "var(--dim)"),
+            (one["second"], one["second_wins"], "var(--c1)"),
+        ]
+        counts = f"{one['first_wins']} · {one['ties']} ties · {one['second_wins']}"
+        lines.append(
+            f"<tr><td>{escape(one['first'])}</td><td>{bar(parts)}<div class='dim'>{counts}</div>"
+            f"</td><td>{escape(one['second'])}</td><td>{told}</td><td>{one['verdict']}</td>"
+            f"<td>{one['order_effects']}</td></tr>"
+        )
+    if not lines:
+        return ""
+    return (
+        "<section><h2>Side by side</h2><table><thead><tr><th>first</th><th></th><th>second</th>"
+        "<th>second preferred</th><th>evidence for</th><th>order effects</th></tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></section>"
     )
 
 

@@ -16,6 +16,7 @@ from everyturn.bench.budget import read_spend
 from everyturn.bench.folder import JUDGEMENTS, ROWS, SPEND, SUMMARY, replace
 from everyturn.bench.manifest import Manifest, read_manifest
 from everyturn.bench.metrics import JUDGED, Group, ReasoningLengths, fold
+from everyturn.bench.pairs import PAIRS, count_pairs, read_pairs
 from everyturn.bench.rows import Key, read_rows
 from everyturn.bench.votes import (
     Judgement,
@@ -40,6 +41,8 @@ class Reading:
     votes: dict[Key, Vote]
     judging: dict[str, Any] | None
     """The judging that was noted last; None where nobody judged."""
+    pairwise: list[dict[str, Any]]
+    """What each judging of pairs counted."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -66,7 +69,16 @@ def read_run(path: Path) -> Reading:
     scorers = tuple(one.name for one in grid.scorers)
     rows = read_rows(path / ROWS)
     lengths = fold(rows, votes, groups, scorers, is_judged=judging is not None)
-    return Reading(manifest, list(groups.values()), lengths, finals, votes, judging)
+    pairwise = [_pairs(path, manifest, one) for one in manifest.pairwise]
+    return Reading(manifest, list(groups.values()), lengths, finals, votes, judging, pairwise)
+
+
+def _pairs(path: Path, manifest: Manifest, judging: dict[str, Any]) -> dict[str, Any]:
+    judges = [one["model"]["name"] for one in judging["judges"]]
+    total = manifest.data.selected * manifest.grid.epochs
+    first, second = judging["pair"]
+    counted = count_pairs(read_pairs(path / PAIRS, judging["tag"]), judges, total)
+    return {"first": first, "second": second, "judges": judges, **counted}
 
 
 def summarise(path: Path, reading: Reading) -> dict[str, Any]:
@@ -93,6 +105,8 @@ def summarise(path: Path, reading: Reading) -> dict[str, Any]:
                 [reading.finals[key] for key in sorted(reading.finals)], voters, judging["labels"]
             ),
         }
+    if reading.pairwise:
+        found["pairwise"] = reading.pairwise
     return {
         "run_id": manifest.run_id,
         "name": manifest.grid.name,

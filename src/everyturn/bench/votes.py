@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from everyturn import stats
-from everyturn.bench.judging import VERDICTS, Verdict
+from everyturn.bench.judging import VERDICTS, RoundOutcome, Verdict
 from everyturn.bench.rows import Attempt, Key, lines
 
 
@@ -37,7 +37,7 @@ class Judgement(msgspec.Struct, kw_only=True):
     number: int
     """1, or 2 after a reminder."""
     is_final: bool
-    outcome: Literal["verdict", "unreadable", "timeout", "provider_error"]
+    outcome: RoundOutcome
     verdict: Verdict | None = None
     label: str | None = None
     rationale: str | None = None
