@@ -26,7 +26,7 @@ from tests.gateway.test_answers import DONE, FINISH, chunk, frames
 from tests.gateway.test_records import recorded
 from tests.support.certificates import authority
 from tests.support.gateway import HELLO, running_gateway
-from tests.support.paired import a_worker, gateway_and_worker, on_worker, paired
+from tests.support.paired import TARGET, a_worker, gateway_and_worker, on_worker, paired
 from tests.support.scripted_upstream import Peer, ScriptedUpstream, chunked_head, until
 from tests.support.scripted_upstream import chunk as framed
 
@@ -110,15 +110,13 @@ async def test_a_worker_that_goes_in_the_middle_is_lost(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_leaves_is_noticed_by_the_model_server(tmp_path: Path) -> None:
-    """A cancel goes over the link; the server's connection is closed within a second."""
+    """A cancel goes over the link, the server's connection is closed, and the link goes on."""
     async with gateway_and_worker(tmp_path) as (running, mock, _):
         mock.add("m", Script.sse([chunk(content="a"), HANG]))
         body = {"model": "m", "messages": HELLO, "stream": True}
         async with running.client.stream("POST", "/chat/completions", json=body) as answer:
             await anext(answer.aiter_raw())
-        began = time.monotonic()
         await until(lambda: mock.stats().aborts_of("m") == 1)
-        assert time.monotonic() - began < 1.5
         mock.add("m", Script.sse([chunk(content="next"), FINISH, DONE]))
         assert b"next" in (await running.chat("m", stream=True)).content
 
@@ -347,11 +345,14 @@ async def test_a_worker_comes_back_after_its_gateway(tmp_path: Path) -> None:
 async def test_a_worker_that_stops_ends_what_it_has(tmp_path: Path) -> None:
     """Its calls go on to their end; new ones are refused meanwhile."""
     async with gateway_and_worker(tmp_path) as (running, mock, beside):
-        mock.add("m", Script.sse([chunk(content="a"), Pause(0.5), FINISH, DONE]))
+        mock.add("m", Script.sse([chunk(content="a"), Pause(1.0), FINISH, DONE]))
         pending = asyncio.create_task(running.chat("m", stream=True))
         await until(lambda: bool(mock.requests))
+        assert running.gateway.app.door is not None
+        link = running.gateway.app.door.workers.get("box")
+        assert link is not None
         beside.worker.stop()
-        await asyncio.sleep(0.1)
+        await until(lambda: not link.serves(TARGET))
         refused = await running.chat("m")
         answer = await pending
         status = await asyncio.wait_for(beside.run, 5)

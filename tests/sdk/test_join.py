@@ -53,6 +53,19 @@ def test_a_traceparent_of_the_same_trace_names_the_parent() -> None:
     assert other.trace_id == turn.trace_id
 
 
+def test_flags_say_who_made_the_trace() -> None:
+    """A trace made here is sampled and random; one that an envelope names is not called random,
+    since nobody said so; one that came with flags keeps them."""
+    with everyturn.capture(), everyturn.turn() as turn:
+        made = turn.headers()["traceparent"]
+    joined = everyturn.join(turn.envelope())
+    adopted = everyturn.join(turn.envelope(), traceparent=f"{made[:-2]}02")
+
+    assert made.endswith("-03")
+    assert joined.headers()["traceparent"].endswith("-01")
+    assert adopted.headers()["traceparent"].endswith("-02")
+
+
 @pytest.mark.parametrize(
     "envelope",
     [

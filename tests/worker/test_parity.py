@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from openai import AsyncOpenAI, OpenAIError
 
 from everyturn.mock.scenario import Scenario
 from everyturn.mock.scenarios import GROUPS
@@ -174,3 +175,49 @@ async def test_recordings_over_a_worker_as_directly(
                     different += await differences(running, recording.id, answers)
 
     assert not different, "\n".join(one[:3000] for one in different)
+
+
+OFFICIAL = ("deepseek", "tools", "refusal", "length", "cut-close", "error-mid", "error-429")
+
+
+async def through_client(client: AsyncOpenAI, model: str, *, is_stream: bool) -> list[Any]:
+    """What the official client makes of an answer, its failure included."""
+    messages: Any = [{"role": "user", "content": "hello"}]
+    seen: list[Any] = []
+    try:
+        if not is_stream:
+            whole = await client.chat.completions.create(model=model, messages=messages)
+            return [whole.model_dump()]
+        async for event in await client.chat.completions.create(
+            model=model, messages=messages, stream=True
+        ):
+            seen.append(event.model_dump())
+    except OpenAIError as failure:
+        seen.append((type(failure).__name__, getattr(failure, "code", None), str(failure)))
+    return seen
+
+
+async def test_the_official_client_sees_no_difference(tmp_path: Path) -> None:
+    """Answers, tool calls, refusals, cuts and errors are the same objects both ways."""
+    data = tmp_path / "data"
+    async with MockProvider(clock=lambda: NOW) as mock:
+        models = [
+            model
+            for name in OFFICIAL
+            for model in both_ways(name, mock.url, {"preset": "deepseek", "upstream_model": name})
+        ]
+        async with running_gateway(models, data) as running:
+            await paired(f"ws://127.0.0.1:{running.gateway.port}", data, tmp_path / "worker")
+            async with (
+                a_worker(tmp_path / "worker", mock.url) as beside,
+                AsyncOpenAI(base_url=running.url, api_key="sk-test-FAKE", max_retries=0) as client,
+            ):
+                await until(lambda: beside.has("worker.connected"))
+                for name in OFFICIAL:
+                    for is_stream in (False, True):
+                        direct, worker = [
+                            await through_client(client, f"{way}-{name}", is_stream=is_stream)
+                            for way in ("direct", "worker")
+                        ]
+                        assert direct
+                        assert direct == worker, name

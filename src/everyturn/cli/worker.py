@@ -206,8 +206,15 @@ def pair_command(gateway: str, code: str, folder: Path) -> None:
     show_default=True,
     help="How long calls may go on after SIGTERM.",
 )
+@click.option(
+    "--calls-max",
+    type=click.IntRange(1, 100_000),
+    default=256,
+    show_default=True,
+    help="Calls at once; more wait at the gateway, or go to another worker.",
+)
 @_folder_option
-def run_command(allow: tuple[str, ...], grace_ms: int, folder: Path) -> None:
+def run_command(allow: tuple[str, ...], grace_ms: int, calls_max: int, folder: Path) -> None:
     """Connect to the gateway and run its calls until SIGTERM or Ctrl-C.
 
     Log lines go to stderr, one JSON object each. Exit status 0: stopped as asked; 1: it could not
@@ -223,7 +230,9 @@ def run_command(allow: tuple[str, ...], grace_ms: int, folder: Path) -> None:
         targets = parse_targets(allow)
         if not targets:
             click.echo("warning: nothing is allowed, so no call can be run: --allow.", err=True)
-        status = uvloop.run(run(folder, targets, _tell, grace_s=grace_ms / 1000))
+        status = uvloop.run(
+            run(folder, targets, _tell, grace_s=grace_ms / 1000, calls_max=calls_max)
+        )
     except Failure as failure:
         _told(failure)
         return

@@ -12,7 +12,7 @@ import random
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -158,10 +158,10 @@ def _status(ending: Ending) -> int | None:
 
 
 async def run(
-    folder: Path, targets: Mapping[str, str], tell: Tell, *, grace_s: float, **more: Any
+    folder: Path, targets: Mapping[str, str], tell: Tell, *, grace_s: float, calls_max: int
 ) -> int:
     """Run a worker until SIGTERM or SIGINT; returns the exit status. Raises InvalidValue."""
-    worker = Worker(folder, targets, tell, grace_s=grace_s, **more)
+    worker = Worker(folder, targets, tell, grace_s=grace_s, calls_max=calls_max)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
