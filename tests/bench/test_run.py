@@ -99,6 +99,20 @@ async def test_a_folder_with_other_files_is_not_taken(tmp_path: Path) -> None:
             await made.run(made.grid())
 
 
+async def test_a_first_start_that_was_killed_goes_on(tmp_path: Path) -> None:
+    """Files from before the manifest are no foreign ones; those of others still are."""
+    left = tmp_path / "run"
+    left.mkdir()
+    for name in (".gitignore", "run.lock", "items.jsonl", ".manifest.json.new"):
+        (left / name).write_text("", encoding="utf-8")
+    async with bench(tmp_path) as made:
+        made.items(questions(2))
+        await made.run(made.grid())
+        assert len(made.rows()) == 2
+        with pytest.raises(RunRefused, match="other files"):
+            await made.run(made.grid(), out=".")
+
+
 async def test_changed_data_and_a_changed_grid_are_refused(tmp_path: Path) -> None:
     """A run goes on with what it began with, or not at all."""
     async with bench(tmp_path) as made:

@@ -22,6 +22,8 @@ JUDGEMENTS: Final = "judgements.jsonl"
 SPEND: Final = "spend.jsonl"
 SUMMARY: Final = "summary.json"
 REPORT: Final = "report.html"
+LOCK: Final = "run.lock"
+_FIRST_FILES: Final = (LOCK, ITEMS, f".{ITEMS}.new", f".{MANIFEST}.new")
 WARN_BYTES: Final = 1024**3
 
 
@@ -100,15 +102,17 @@ class RunFolder:
 
     def __enter__(self) -> RunFolder:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        foreign = [p.name for p in self.path.iterdir() if p.name not in (".gitignore", "lock")]
-        if foreign and not self.exists():
+        names = {path.name for path in self.path.iterdir()}
+        # With our lock, files that a first start left before it was killed are ours as well.
+        ours = {".gitignore", *(_FIRST_FILES if LOCK in names else ())}
+        if names - ours and not self.exists():
             raise RunRefused(
                 f"{self.path} holds other files and no run.", "Name a folder that is new or empty."
             )
         ignore = self.file(".gitignore")
         if not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")
-        self._lock = os.open(self.file("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = os.open(self.file(LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as failure:

@@ -7,7 +7,7 @@ that have none. Everything a model wrote is escaped.
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -22,6 +22,8 @@ from everyturn.bench.rows import Row, read_rows
 from everyturn.bench.viewing import Joined
 
 TELLING_MAX: Final = 20
+_SPARE: Final = 8
+"""Rows that are ranked for each that is shown, so that one item does not fill the list."""
 CHARS_MAX: Final = 1200
 _OUTCOME_COLOURS: Final = {
     "ok": "var(--ok)",
@@ -284,11 +286,23 @@ def telling_rows(joined: Joined, metric: str, most: int = TELLING_MAX) -> list[R
         weight = spread + (len(verdicts) > 1) * 1.5 + (row.outcome != "ok") * 0.6
         weight += (value is not None and value < 1) * 0.5
         entry = (weight, -number, row)
-        if len(kept) < most:
+        if len(kept) < most * _SPARE:
             heapq.heappush(kept, entry)
         elif entry[:2] > kept[0][:2]:
             heapq.heapreplace(kept, entry)
-    return [row for _, _, row in sorted(kept, key=lambda one: one[:2], reverse=True)]
+    ranked = [row for _, _, row in sorted(kept, key=lambda one: one[:2], reverse=True)]
+    return _varied(ranked, most)
+
+
+def _varied(ranked: list[Row], most: int) -> list[Row]:
+    """The first rows, two of an item at most, as long as there are others."""
+    seen: Counter[str] = Counter()
+    chosen: list[Row] = []
+    rest: list[Row] = []
+    for row in ranked:
+        seen[row.item_id] += 1
+        (chosen if seen[row.item_id] <= 2 else rest).append(row)
+    return [*chosen, *rest][:most]
 
 
 def value_of(joined: Joined, row: Row, metric: str) -> float | None:

@@ -74,6 +74,7 @@ def run_command(
             err=True,
         )
         sys.exit(1)
+    click.echo(f"everyturn: complete; `everyturn bench report {out}` sums it up.", err=True)
 
 
 def load_grid(path: Path) -> Grid:
