@@ -8,8 +8,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
 
 from everyturn.mock.script import Pause, Script
 from tests.gateway.test_answers import DONE, FINISH, chunk, frames
@@ -48,6 +50,16 @@ async def ready(running: Running) -> httpx.Response:
     return await running.client.get(f"{root}/readyz")
 
 
+async def closed_turn(running: Running, answer: httpx.Response) -> dict[str, Any]:
+    """The turn of an answer, once it is closed."""
+    told: dict[str, Any] = {}
+    async with asyncio.timeout(10):
+        while not told.get("access_events"):
+            path = f"/turns/{answer.headers['x-everyturn-turn-id']}"
+            told = (await running.client.get(path)).json()
+    return told
+
+
 async def test_no_call_is_made_without_a_record(tmp_path: Path) -> None:
     """While rows cannot be written, requests get 503 and no provider is asked; then it recovers."""
     async with gateway_and_mock(tmp_path / "data", upstream_model="plain") as (running, mock):
@@ -73,10 +85,36 @@ async def test_an_answer_under_way_ends_with_an_error(tmp_path: Path) -> None:
         await until(lambda: mock.stats().requests == 1)
         with locked(tmp_path / "data"):
             answer = await asking
+        turn = await closed_turn(running, answer)
 
     told = frames(answer.content)
     assert told[-1]["error"]["code"] == "audit_unavailable"
     assert "[DONE]" not in told
+    assert turn["turn"]["error_code"] == "audit_unavailable"
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+async def test_a_turn_whose_answer_finds_no_room_says_so(tmp_path: Path, stream: bool) -> None:
+    """Its client and its record say the same, and it does not stay open."""
+    answer = chunk(content="x" * 3_000_000)
+    async with gateway_and_mock(tmp_path / "data") as (running, mock):
+        mock.add("m", Script.sse([answer, FINISH, DONE]))
+        store = running.gateway.app._recording._store
+        assert store is not None
+        pages = store._db.pragma("page_count")
+        store._db.pragma("max_page_count", pages + 200)
+        got = await running.chat("m", stream=stream)
+        told = await closed_turn(running, got)
+
+    error = frames(got.content)[-1]["error"] if stream else got.json()["error"]
+    (call,), (access,) = told["model_calls"], told["access_events"]
+    assert error["code"] == "audit_unavailable"
+    assert (told["turn"]["outcome"], told["turn"]["error_code"]) == (
+        "partial" if stream else "failure",
+        "audit_unavailable",
+    )
+    assert (call["stream_state"], call["error_code"]) == ("error", "audit_unavailable")
+    assert (access["status_code"], access["error_code"]) == (got.status_code, "audit_unavailable")
 
 
 async def test_the_operator_may_choose_to_serve_unrecorded(tmp_path: Path) -> None:

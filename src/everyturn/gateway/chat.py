@@ -149,6 +149,7 @@ class ChatService:
         except AuditUnavailable as failure:
             result.failure = failure
         await _end(exchange, result, call)
+        record.close_later()
         await call.drain()
 
     async def _run(self, exchange: Exchange, call: Call) -> CallResult:

@@ -31,6 +31,7 @@ from everyturn.gateway.keys import redaction_key
 from everyturn.gateway.log import Log
 from everyturn.gateway.models import Model
 from everyturn.gateway.turn_states import TurnStates
+from everyturn.gateway.unstored import Unstored, without_answer
 from everyturn.presets.price import price_of
 from everyturn.store.document import document
 from everyturn.store.reader import Reader
@@ -94,11 +95,15 @@ class Recording:
             may_use_loop=settings.durability == "process",
             queue_bytes_max=settings.queue_bytes_max,
         )
+        self.unstored = Unstored(self._writer, self._count_unrecorded)
 
     def start(self) -> None:
         """Begin to write; on the event loop that will record."""
         if self._writer is not None:
             self._writer.start()
+
+    def _count_unrecorded(self) -> None:
+        self.unrecorded_turns += 1
 
     @property
     def is_healthy(self) -> bool:
@@ -199,6 +204,7 @@ class Recording:
     async def close(self) -> None:
         """Write what is queued and close the store."""
         if self._writer is not None:
+            self.unstored.stop()
             await self._writer.close()
 
 
@@ -212,6 +218,8 @@ class TurnRecord:
         self._is_on = state is not None
         self._model: Model | None = None
         self._call_id = ""
+        self._unstored: Group | None = None
+        """The closed rows, where they could not be written."""
         if state is None:
             return
         settings = recording.settings
@@ -322,7 +330,18 @@ class TurnRecord:
             model_call_id=self._call_id,
             reasoning_chars=0 if result.reply is None else result.reply.reasoning_chars,
         )
-        await self._append(group)
+        try:
+            await self._append(group)
+        except AuditUnavailable as failed:
+            self._unstored = without_answer(group, failed, is_shown=call.is_shown)
+            raise
+
+    def close_later(self) -> None:
+        """Where the closed rows could not be written, once the client was told: have it recorded
+        that the answer is not on record, as soon as that can be."""
+        if self._unstored is not None:
+            access = self._recording.access_event(self._exchange, has_turn=True)
+            self._recording.unstored.add(Group((*self._unstored.records, access)))
 
     def _way(self, result: CallResult) -> dict[str, Any]:
         """Who ran the call, and which part of its time was whose."""
