@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import everyturn
+from everyturn.bench.asking import THROTTLED_MAX
 from everyturn.bench.folder import ROWS, SPEND, RunFolder, RunRefused
 from everyturn.bench.manifest import read_manifest
 from everyturn.bench.tagging import tell_turns_to
@@ -237,6 +238,21 @@ async def test_a_storm_is_waited_out(tmp_path: Path, script: Script) -> None:
             ]
             assert [attempt.cost for attempt in row.attempts] == [0.0, 0.0, 0.0003]
             assert row.cost == 0.0003
+
+
+async def test_a_long_storm_is_not_a_row_of_failures(tmp_path: Path) -> None:
+    """429 does not use up the attempts; a storm without end is terminal after a bound."""
+    async with bench(tmp_path) as made:
+        made.items(questions(2))
+        failing_first(made, error(429, {"retry-after": "0"}), times=12)
+        await made.run(made.grid(attempts_max=2), "long")
+        failing_first(made, error(429, {"retry-after": "0"}), times=1000)
+        await made.run(made.grid(attempts_max=2), "endless")
+
+        assert [(row.outcome, len(row.attempts)) for row in made.rows("long")] == [("ok", 13)] * 2
+        for row in made.rows("endless"):
+            assert (row.outcome, row.error_code) == ("provider_error", "upstream_rejected")
+            assert len(row.attempts) == THROTTLED_MAX
 
 
 async def test_an_error_becomes_terminal_when_attempts_run_out(tmp_path: Path) -> None:

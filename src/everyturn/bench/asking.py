@@ -32,6 +32,8 @@ from everyturn.sdk.turns import Turn
 
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 60.0
+THROTTLED_MAX: Final = 40
+"""Answers of 429 that a call waits out; a bound apart from that of failures."""
 _AWAY: Final = frozenset(
     {"gateway_unreachable", "stream_incomplete", "gateway_stopping", "audit_unavailable"}
 )
@@ -176,7 +178,8 @@ class Asker:
         return answer
 
     async def _through(self, talk: Conversation, body: bytes) -> Answer:
-        for number in range(1, self._attempts_max + 1):
+        failures, waits = 0, 0
+        while True:
             try:
                 timed = await self._once(talk, body)
             except CallFailed as failed:
@@ -185,14 +188,16 @@ class Asker:
                         f"the gateway refused a call of `{self.model.name}`: {failed.code}.",
                         self._cleaner.text(failed.hint),
                     ) from failed
-                if not failed.may_retry or number == self._attempts_max:
+                # Being told to wait is no failure of the call; it has a bound of its own.
+                waits += failed.is_throttled
+                failures += not failed.is_throttled
+                if not failed.may_retry or failures >= self._attempts_max or waits >= THROTTLED_MAX:
                     await self._check_gateway(failed)
                     raise GaveUp(failed.kind, failed.code) from failed
-                await self._wait(number, failed.retry_after_s)
+                await self._wait(failures + waits, failed.retry_after_s)
                 continue
             talk.answers.append(timed.answer)
             return timed.answer
-        raise AssertionError("the last attempt returns or raises")
 
     async def _check_gateway(self, failed: CallFailed) -> None:
         """End the run where the gateway itself is away: that says nothing about any row."""
@@ -275,7 +280,7 @@ class Asker:
 
     async def _wait(self, number: int, asked_s: float | None) -> None:
         """Wait before the next attempt: as long as was asked, else longer each time."""
-        backoff = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** (number - 1))
+        backoff = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** min(number - 1, 16))
         seconds = asked_s if asked_s is not None else backoff * self._draw.uniform(0.5, 1.0)
         try:
             async with asyncio.timeout(seconds):
