@@ -48,10 +48,10 @@ class _Permissions(click.ParamType[tuple[str, ...]]):
     help=f"What the key allows, with commas between: {', '.join(PERMISSIONS)}.",
 )
 def new_command(name: str, permissions: tuple[str, ...]) -> None:
-    """Make a key for NAME: the key goes to stdout, what belongs in the configuration to stderr.
+    """Make a key for NAME: the key goes to stdout, its table for the configuration to stderr.
 
-    The key is shown once and kept nowhere; the configuration gets its hash. Exit status 0: made;
-    2: NAME or a permission cannot be used.
+    The key is shown once and kept nowhere; the configuration gets its hash, by hand or with
+    `2>> everyturn.toml`. Exit status 0: made; 2: NAME or a permission cannot be used.
     """
     if not NAME.fullmatch(name):
         raise click.BadParameter(
@@ -61,7 +61,7 @@ def new_command(name: str, permissions: tuple[str, ...]) -> None:
     listed = ", ".join(f'"{permission}"' for permission in permissions)
     click.echo(key)
     click.echo(
-        "Keep the key: it is not shown again. Add this to the configuration and restart:\n\n"
+        "\n# Keep the key: it is not shown again. Add this to the configuration and restart.\n"
         f'[[keys]]\nname = "{name}"\nsha256 = "{sha256}"\npermissions = [{listed}]',
         err=True,
     )
