@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -130,6 +131,16 @@ async def test_a_broken_body_is_a_refused_turn(tmp_path: Path) -> None:
 
     assert error_of(answer)["code"] == "invalid_value"
     assert rows == [(400, "invalid_value")]
+
+
+async def test_a_compressed_body_is_named(tmp_path: Path) -> None:
+    """A body with a content encoding is refused for that, and not for what it seems to say."""
+    compressed = post("content-encoding: gzip\r\nconnection: close\r\n", body=gzip.compress(BODY))
+    async with gateway_and_mock(tmp_path / "data") as (running, _):
+        answer = await exchange(running.gateway.port, compressed)
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert error_of(answer)["param"] == "content-encoding"
 
 
 async def test_an_answer_is_not_broken_into(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from everyturn.audit.trace import TraceContext
-from everyturn.errors import CallerFault, Failure, RequestTooLarge
+from everyturn.errors import CallerFault, Failure, InvalidValue, RequestTooLarge
 from everyturn.gateway.auth import ANYONE
 from everyturn.wire.reader import write
 
@@ -173,8 +173,14 @@ class Exchange:
             raise fault
 
     async def body(self, bytes_max: int) -> bytes:
-        """The whole body. Raises RequestTooLarge past `bytes_max`, ClientGone, and what
-        `check_readable` raises."""
+        """The whole body. Raises InvalidValue where it is compressed, RequestTooLarge past
+        `bytes_max`, ClientGone, and what `check_readable` raises."""
+        if self.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise InvalidValue(
+                "the body is compressed, and this gateway reads plain ones",
+                param="content-encoding",
+                hint="Send the body as it is, without `content-encoding`.",
+            )
         declared = self.headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > bytes_max:
             raise RequestTooLarge(f"the body is larger than the limit in bytes: {bytes_max}")
