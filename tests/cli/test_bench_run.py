@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 from benchmarks.bench_kill import run
+from everyturn.gateway.auth import new_key
 from everyturn.mock import Pause, Script
 from everyturn.mock.scenario import Ask
 from everyturn.mock.script import head
@@ -20,7 +22,10 @@ async def started(made: Bench, *more: str, text: str = "", **run: object) -> Pro
     """The command in a process of its own."""
     (made.folder / "grid.toml").write_text(made.grid_text(text, **run), encoding="utf-8")
     command = [sys.executable, "-m", "everyturn", "bench", "run", "grid.toml", *more]
-    return await asyncio.create_subprocess_exec(*command, cwd=made.folder, stdout=PIPE, stderr=PIPE)
+    environment = {**os.environ, **made.environment}
+    return await asyncio.create_subprocess_exec(
+        *command, cwd=made.folder, stdout=PIPE, stderr=PIPE, env=environment
+    )
 
 
 async def ended(process: Process) -> tuple[int, str, str]:
@@ -152,3 +157,25 @@ async def test_kill_9_loses_no_row_and_makes_none_twice(tmp_path: Path) -> None:
     assert tally.kills == 3
     assert tally.runs >= 1
     assert tally.faults == []
+
+
+async def test_a_key_of_the_gateway_opens_it_and_rests_nowhere(tmp_path: Path) -> None:
+    """Without it the run is refused with what to set; with it no file of the run holds it."""
+    key, sha256 = new_key("bench")
+    table = f'[[keys]]\nname = "bench"\nsha256 = "{sha256}"\npermissions = ["call", "record"]'
+    async with bench(tmp_path, keys=table) as made:
+        made.items(questions(3))
+        made.answers("m", lambda question, ask: f"It is {key}")
+
+        refused = await ended(await started(made, "--out", "run"))
+        made.environment["EVERYTURN_API_KEY"] = key
+        status, _, err = await ended(await started(made, "--out", "run"))
+
+        assert refused[0] == 1
+        assert "unauthorized" in refused[2]
+        assert "EVERYTURN_API_KEY" in refused[2]
+        assert status == 0, err
+        assert len(made.rows()) == 3
+        files = [path for path in (tmp_path / "run").iterdir() if path.is_file()]
+        assert not any(key.encode() in path.read_bytes() for path in files)
+        assert key not in err

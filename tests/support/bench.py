@@ -57,6 +57,8 @@ class Bench:
     folder: Path
     requests: dict[str, list[str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    """Of commands that are started as processes."""
 
     def answers(self, model: str, answering: Answering) -> None:
         """Answer a model by a function."""
@@ -131,9 +133,12 @@ def right(question: str, ask: Ask) -> str:
 
 @asynccontextmanager
 async def bench(
-    folder: Path, *models: str, preset: str = "generic-strict", **extra: Any
+    folder: Path, *models: str, preset: str = "generic-strict", keys: str = "", **extra: Any
 ) -> AsyncIterator[Bench]:
-    """A gateway with these models (`m` by default), each answered by `right`."""
+    """A gateway with these models (`m` by default), each answered by `right`.
+
+    keys: `[[keys]]` tables of its configuration.
+    """
     names = models or ("m",)
     async with MockProvider() as mock:
         entries = [
@@ -146,7 +151,7 @@ async def bench(
             }
             for name in names
         ]
-        async with running_gateway(entries, folder / "data") as running:
+        async with running_gateway(entries, folder / "data", extra=keys) as running:
             made = Bench(running, mock, folder)
             for name in names:
                 made.answers(name, right)

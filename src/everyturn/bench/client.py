@@ -14,6 +14,7 @@ import msgspec
 
 from everyturn import __version__, ids
 from everyturn.bench.answer import Answer, Fold, NotAnAnswer
+from everyturn.bench.folder import RunRefused
 from everyturn.errors import Failure, InvalidValue, UpstreamUnreachable
 from everyturn.transport.base import Timeouts, UpstreamRequest
 from everyturn.transport.direct import DirectTransport
@@ -291,3 +292,15 @@ async def models_at(gateway: Gateway) -> dict[str, dict[str, Any]]:
         return {model["id"]: model.get("everyturn") or {} for model in found["data"]}
     except (LookupError, TypeError, AttributeError) as bad:
         raise CallFailed("provider_error", "not_an_answer", status=200) from bad
+
+
+async def models_or_refuse(gateway: Gateway) -> dict[str, dict[str, Any]]:
+    """The same. Raises RunRefused, with what to do."""
+    try:
+        return await models_at(gateway)
+    except CallFailed as failed:
+        what = "does not answer" if failed.status is None else "refuses"
+        hint = failed.hint or "Start the gateway, or correct `run.gateway`."
+        if failed.code == "unauthorized":
+            hint = "Set EVERYTURN_API_KEY to a key of this gateway."
+        raise RunRefused(f"the gateway {what}: {failed.code}.", hint) from failed

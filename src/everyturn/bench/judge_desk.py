@@ -18,7 +18,7 @@ from everyturn.bench.answer import without_thoughts
 from everyturn.bench.asking import Asker, Conversation, GaveUp, Interrupted
 from everyturn.bench.budget import Budget, read_spend
 from everyturn.bench.cleaning import Cleaner
-from everyturn.bench.client import CallFailed, Gateway, Span, models_at
+from everyturn.bench.client import Gateway, Span, models_or_refuse
 from everyturn.bench.folder import SPEND, RunFolder, RunRefused
 from everyturn.bench.grid import Grid
 from everyturn.bench.items import Item
@@ -191,11 +191,7 @@ async def _one(
 
 
 async def _prices(gateway: Gateway, judging: Judging, grid: Grid) -> dict[str, Price | None]:
-    try:
-        served = await models_at(gateway)
-    except CallFailed as failed:
-        hint = failed.hint or "Start the gateway, or correct `run.gateway`."
-        raise RunRefused(f"the gateway does not answer: {failed.code}.", hint) from failed
+    served = await models_or_refuse(gateway)
     prices: dict[str, Price | None] = {}
     for one in judging.judges:
         model = one.model

@@ -22,7 +22,7 @@ from everyturn.bench.budget import Budget, read_spend
 from everyturn.bench.cache import Cache
 from everyturn.bench.cells import Deck
 from everyturn.bench.cleaning import Cleaner
-from everyturn.bench.client import CallFailed, Gateway, models_at
+from everyturn.bench.client import CallFailed, Gateway, models_at, models_or_refuse
 from everyturn.bench.folder import ROWS, SPEND, RunFolder, RunRefused
 from everyturn.bench.grid import Grid
 from everyturn.bench.items import Document, Items, load_documents, load_items
@@ -149,11 +149,7 @@ async def _begin(
     cleaner: Cleaner,
 ) -> Manifest:
     """The manifest to go by; of a new run it is written, with its items."""
-    try:
-        served = await models_at(gateway)
-    except CallFailed as failed:
-        hint = failed.hint or "Start the gateway, or correct `run.gateway`."
-        raise RunRefused(f"the gateway does not answer: {failed.code}.", hint) from failed
+    served = await models_or_refuse(gateway)
     fresh = new_manifest(grid, items, documents, limit, served, int.from_bytes(os.urandom(16)))
     manifest = known or fresh
     # A resumed run keeps its price table, so that its rows can be added up.
