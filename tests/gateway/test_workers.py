@@ -211,6 +211,16 @@ def test_a_code_is_good_for_ten_minutes_and_once(tmp_path: Path) -> None:
     assert registry.whose("", 2002) is None
 
 
+def test_guesses_without_an_invitation_write_nothing(tmp_path: Path) -> None:
+    """Strangers cannot make the gateway write to its disk."""
+    registry = Registry(tmp_path)
+    for _ in range(3):
+        with pytest.raises(NotPermitted):
+            registry.pair("2222-2222-2222", 1)
+
+    assert registry.stamp() == (0, 0)
+
+
 def test_a_rotation_whose_confirmation_was_lost_locks_nobody_out(tmp_path: Path) -> None:
     """Both credentials are good until the new one is used; then the old one is void."""
     registry = Registry(tmp_path)

@@ -331,6 +331,19 @@ async def test_only_known_operations_can_be_asked(method: str, url: str) -> None
     assert [seen.line for seen in upstream.requests] == ["GET /v1/models HTTP/1.1"]
 
 
+@pytest.mark.parametrize(
+    "more", [{"headers": (("x-a", "y" * 70_000),)}, {"url": f"{URL}?a={'b' * 20_000}"}]
+)
+async def test_a_call_too_long_for_the_link_ends_no_link(more: dict[str, Any]) -> None:
+    """It is refused before it is sent; other calls of the worker go on."""
+    async with a_hub() as hub, ScriptedUpstream(answering(answer(b"ok"))) as upstream:
+        await hub.start(target(upstream))
+        asked = {"url": URL, **more}
+        with pytest.raises(InvalidValue, match="longer than"):
+            await hub.transport().open(a_request(**asked), limits())
+        assert await got(hub) == b"ok"
+
+
 async def test_the_workers_own_list_decides() -> None:
     """A target that the worker took off its list is not called, though the gateway asks."""
     async with a_hub() as hub, ScriptedUpstream(answering(answer())) as upstream:

@@ -21,7 +21,7 @@ from everyturn.mock.server import MockProvider
 from everyturn.worker import credential
 from everyturn.worker.credential import Credential
 from everyturn.worker.dial import Unreachable, dial, gateway_url
-from everyturn.worker.main import EXIT_CREDENTIAL, EXIT_VERSION, delay_s
+from everyturn.worker.main import EXIT_CREDENTIAL, EXIT_STOPPED, EXIT_VERSION, delay_s
 from everyturn.worker.pair import pair
 from everyturn.worker.targets import parse_targets
 from tests.gateway.test_answers import chunk, frames
@@ -29,7 +29,7 @@ from tests.gateway.test_records import recorded
 from tests.support.gateway import HELLO, running_gateway
 from tests.support.linked import OLD
 from tests.support.paired import ANSWER, TARGET, a_worker, on_worker
-from tests.support.scripted_upstream import until
+from tests.support.scripted_upstream import ScriptedUpstream, answering, until
 from tests.support.workers import a_hub
 
 EXAMPLE = Credential(gateway="wss://gateway.test", name="box", secret="obviously-fake")
@@ -145,6 +145,20 @@ async def test_no_common_version_is_no_reason_to_come_back(tmp_path: Path) -> No
 
     assert status == EXIT_VERSION
     assert len(hub.endings) == 1
+
+
+async def test_a_worker_is_stopped_while_nobody_answers(tmp_path: Path) -> None:
+    """A gateway that takes the connection and says nothing does not hold it up."""
+    credential.check_folder(tmp_path / "worker")
+    async with ScriptedUpstream(answering()) as silent:
+        gateway = f"ws://127.0.0.1:{silent.port}"
+        credential.store(
+            tmp_path / "worker", Credential(gateway=gateway, name="box", secret="obviously-fake")
+        )
+        async with a_worker(tmp_path / "worker", "http://127.0.0.1:1/v1") as beside:
+            await until(lambda: bool(silent.requests))
+            beside.worker.stop()
+            assert await asyncio.wait_for(beside.run, 5) == EXIT_STOPPED
 
 
 def test_delays_double_up_to_a_cap_and_are_spread() -> None:

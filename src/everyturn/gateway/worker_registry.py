@@ -161,6 +161,9 @@ class Registry:
         which.
         """
         plain = _plain(code)
+        if not _valid(self.read(), now):
+            # Nothing is written for guesses while nobody was invited.
+            raise _no_code()
         with self._changing() as found:
             found.invites = _valid(found, now)
             invite = next((one for one in found.invites if one.code.fits(plain)), None)
@@ -174,11 +177,7 @@ class Registry:
                 credential = new_credential(invite.name)
                 found.workers[invite.name] = Paired(credential=_hashed(credential), paired_at=now)
         if invite is None:
-            raise NotPermitted(
-                "the pairing code is wrong, used or too old",
-                param="code",
-                hint="Run `everyturn worker invite NAME` on the gateway's machine for a new one.",
-            )
+            raise _no_code()
         return invite.name, credential
 
     def whose(self, credential: str, now: int) -> str | None:
@@ -276,6 +275,14 @@ class Registry:
 def new_credential(name: str) -> str:
     """A new credential: who it is for, and 256 random bits."""
     return f"{_PREFIX}.{name}.{secrets.token_urlsafe(32)}"
+
+
+def _no_code() -> NotPermitted:
+    return NotPermitted(
+        "the pairing code is wrong, used or too old",
+        param="code",
+        hint="Run `everyturn worker invite NAME` on the gateway's machine for a new one.",
+    )
 
 
 def _valid(found: Registered, now: int) -> list[Invite]:

@@ -28,6 +28,9 @@ MESSAGE_BYTES_MAX: Final = HEADER_BYTES_MAX + 1 + PAYLOAD_BYTES_MAX
 WINDOW_BYTES_MAX: Final = 64 * 1024 * 1024
 """The most that either side may offer to hold of one direction of one call."""
 
+QUERY_LENGTH_MAX: Final = 16_384
+"""Of a call's query parameters, in characters."""
+
 FaultCode = Literal[
     "malformed",
     "duplicate_member",
@@ -124,7 +127,7 @@ class Call(Message, frozen=True, kw_only=True, tag="call"):
     call: CallId
     operation: Operation
     target: Name
-    query: Annotated[str, Meta(max_length=16_384)]
+    query: Annotated[str, Meta(max_length=QUERY_LENGTH_MAX)]
     """Percent-encoded, without the question mark; empty: none."""
     headers: Headers
     """In order, as the provider is to get them; values as Latin-1 text."""

@@ -29,6 +29,7 @@ from everyturn.errors import (
     WorkerUnavailable,
 )
 from everyturn.link.messages import (
+    QUERY_LENGTH_MAX,
     AnyMessage,
     ByeCode,
     Call,
@@ -57,6 +58,9 @@ OPERATIONS: Final[dict[tuple[str, str], Operation]] = {
     ("GET", "/models"): "models",
 }
 """What may be asked, by method and path; a worker knows these names and nothing else."""
+
+HEADERS_LENGTH_MAX: Final = 64 * 1024
+"""Of a call's headers, in characters: what a head of HTTP may have."""
 
 LINK_SLACK_MS: Final = 5000
 """How much later than the worker the gateway gives up a call whose answer does not begin."""
@@ -291,8 +295,15 @@ class WorkerTransport:
         if self._is_closed:
             raise _closed()
         operation, target, query = _parse(request)
+        size = 0
         for name, value in request.headers:
-            header_line(name, value)
+            size += len(header_line(name, value))
+        if size > HEADERS_LENGTH_MAX or len(query) > QUERY_LENGTH_MAX:
+            raise InvalidValue(
+                "The headers or the query of a call are longer than a worker's link carries.",
+                param="headers" if size > HEADERS_LENGTH_MAX else "query",
+                hint="Forward fewer headers (`forward_headers`), or shorten `query`.",
+            )
         loop = asyncio.get_running_loop()
         started = loop.time()
         journey = request.journey or Journey()

@@ -21,7 +21,7 @@ from everyturn.transport.direct import DirectTransport
 from everyturn.transport.link import Ending
 from everyturn.worker import credential as credentials
 from everyturn.worker.credential import Credential
-from everyturn.worker.dial import Refused, Unreachable, dial
+from everyturn.worker.dial import Refused, Unreachable, WebSocketPipe, dial
 from everyturn.worker.relay import CALLS_MAX, Relay
 
 EXIT_STOPPED: Final = 0
@@ -99,13 +99,15 @@ class Worker:
     async def _once(self, transport: DirectTransport) -> int | None:
         """One link, from dialling to its end; the exit status, or None to dial again."""
         try:
-            pipe = await dial(self._credential.gateway, self._credential.secret)
+            pipe = await self._dialled()
         except Refused as refused:
             self._tell("worker.refused", reason=str(refused))
             return EXIT_CREDENTIAL
         except Unreachable as unreachable:
             self._tell("worker.unreachable", reason=str(unreachable))
             return None
+        if pipe is None:
+            return None  # Asked to stop while nobody answered.
         relay = self._relay = Relay(
             pipe,
             transport,
@@ -127,6 +129,17 @@ class Worker:
             draining.cancel()
         self._tell("worker.link_ended", reason=ending.reason)
         return _status(ending)
+
+    async def _dialled(self) -> WebSocketPipe | None:
+        """A pipe to the gateway; None if it was asked to stop meanwhile. Raises as `dial` does."""
+        dialling = asyncio.create_task(dial(self._credential.gateway, self._credential.secret))
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait((dialling, stopping), return_when=asyncio.FIRST_COMPLETED)
+            return await dialling if dialling.done() else None
+        finally:
+            dialling.cancel()
+            stopping.cancel()
 
     async def _drain_when_stopped(self, relay: Relay) -> None:
         await self._stop.wait()
