@@ -39,6 +39,8 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                # Ctrl-C reaches a whole group. The gateway ends this one; it has not failed then.
+                process_group=0,
             )
         try:
             with process:
