@@ -54,6 +54,7 @@ def test_missed_days(tmp_path: Path) -> None:
     assert f"turn_audit-{last}.jsonl" in first.stdout
     assert len(first.stdout.splitlines()) == 2 * len(schema.LOGS)
     assert (again.exit_code, again.stdout) == (0, "")
+    assert again.stderr == "No day is missing.\n"
 
 
 @pytest.mark.parametrize("days", [0, 1])

@@ -85,7 +85,7 @@ def test_the_rows_of_a_turn_are_told_in_the_order_of_their_times() -> None:
     said = {(line.label, line.text) for line in lines}
     assert {("query", "why"), ("source", "7"), ("request", '{"id":7}'), ("error", "E1")} <= said
     assert {("scores", "safety 0.5"), ("notes", "late"), ("outcome", "not said")} <= said
-    assert ("in all", "5.0 ms, 1 tool calls, 0 retrievals, cost not known") in said
+    assert ("in all", "5.0 ms, 1 tool call, 0 retrievals, cost not known") in said
 
 
 def test_notes_and_flags_are_told_apart() -> None:

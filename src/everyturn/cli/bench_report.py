@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from everyturn.bench.folder import REPORT, replace
 from everyturn.bench.report import report_html
 from everyturn.bench.summary import read_run, summarise, write_summary
 from everyturn.cli.bench_run import or_exit
+from everyturn.cli.terminal import print_table
 
 
 @click.command("report")
@@ -62,7 +62,7 @@ def _print(summary: dict[str, Any]) -> None:
             f"${timing['cost']:.4f}",
             "" if p50 is None else f"{p50:.0f}",
         )
-    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+    print_table(table, width=200)
 
 
 def _metric(one: dict[str, Any]) -> str:

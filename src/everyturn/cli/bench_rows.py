@@ -9,14 +9,13 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from everyturn.bench.client import CallFailed, Gateway
 from everyturn.bench.viewing import Joined, Where, find_row, story
 from everyturn.cli.bench_run import or_exit, run_options
-from everyturn.cli.terminal import safe_line
+from everyturn.cli.terminal import print_table, safe_line
 
 _WORDS_MAX = 50
 
@@ -54,7 +53,7 @@ def rows_command(
         else:
             _add(table, row)
     if table.row_count:
-        Console(width=None if sys.stdout.isatty() else 220, highlight=False).print(table)
+        print_table(table, width=220)
 
 
 def _one(joined: Joined, turn_id: str, gateway: str | None, include_reasoning: bool) -> None:

@@ -22,6 +22,7 @@ from everyturn.bench.progress import Progress
 from everyturn.bench.runner import Tally
 from everyturn.bench.session import Hooks, Options, plan, start
 from everyturn.bench.tagging import tell_turns_to
+from everyturn.cli.terminal import counted
 from everyturn.config.lines import key_lines, line_of
 from everyturn.errors import ConfigError
 
@@ -184,7 +185,10 @@ def changed(
 def _tell(grid: Grid, made: Plan) -> None:
     models = ", ".join(model.name for model in grid.models)
     cells = ", ".join(cell.name + (" (control)" if cell.control else "") for cell in grid.cells)
-    click.echo(f"grid    {grid.name}: {len(grid.cells)} cells, {len(grid.models)} models")
+    click.echo(
+        f"grid    {grid.name}: {counted(len(grid.cells), 'cell')},"
+        f" {counted(len(grid.models), 'model')}"
+    )
     click.echo(f"cells   {cells}")
     click.echo(f"models  {models}")
     click.echo(f"epochs  {grid.epochs}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from everyturn.cli.terminal import counted
 from everyturn.config import load_config
 from everyturn.errors import ConfigError
 
@@ -25,12 +26,12 @@ def check_command(config: Path) -> None:
     except ConfigError as bad:
         click.echo(str(bad), err=True)
         count = len(bad.faults)
-        click.echo(f"{count} fault{'s' if count != 1 else ''} in {config}", err=True)
+        click.echo(f"{counted(count, 'fault')} in {config}", err=True)
         sys.exit(1)
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
     count = len(loaded.models)
-    click.echo(f"{config} is right: {count} model{'s' if count != 1 else ''}")
+    click.echo(f"{config} is right: {counted(count, 'model')}")
     for model in loaded.models:
         target = model.target
         click.echo(f"  {target.name}  {target.preset.name}  {target.base_url}")

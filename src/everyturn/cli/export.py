@@ -13,6 +13,7 @@ import click
 
 from everyturn.audit.schema import LOG_NAMED
 from everyturn.cli.folder import data_option, told_failures
+from everyturn.cli.terminal import counted
 from everyturn.store.export import Exported, export_day, export_missed
 
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -80,14 +81,19 @@ def export_command(
             if day is not None:
                 _tell(export_day(data, day, out, tables=tables))
             else:
-                _tell(export_missed(data, out, now=datetime.now(UTC)))
+                told = _tell(export_missed(data, out, now=datetime.now(UTC)))
+                if not told:
+                    click.echo("No day is missing.", err=True)
     except OSError as bad:
         click.echo(f"everyturn: {bad.filename or out} cannot be written: {bad.strerror}.", err=True)
         click.echo("Choose another folder with --out, or make room.", err=True)
         sys.exit(1)
 
 
-def _tell(files: Iterable[Exported]) -> None:
-    for file in files:
+def _tell(files: Iterable[Exported]) -> int:
+    """Name each file that is written; how many there were."""
+    told = 0
+    for told, file in enumerate(files, start=1):  # noqa: B007 (the last count is what is asked)
         click.echo(str(file.path))
-        click.echo(f"  {file.rows} {'row' if file.rows == 1 else 'rows'}", err=True)
+        click.echo(f"  {counted(file.rows, 'row')}", err=True)
+    return told

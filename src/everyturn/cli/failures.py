@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from everyturn.cli.folder import data_option, told_failures
 from everyturn.cli.names import Names
-from everyturn.cli.terminal import json_line, safe_line
+from everyturn.cli.terminal import json_line, print_table, safe_line
 from everyturn.cli.turns import Since
 from everyturn.store.document import rfc3339
 from everyturn.store.failures import GROUP_COLUMNS, FailureGroup, failure_groups
@@ -78,7 +77,7 @@ def _print(groups: list[FailureGroup], by: tuple[str, ...]) -> None:
             group.turn_id or "-",
             Text(safe_line(group.trace_id or "-", _WORDS_MAX)),
         )
-    Console(width=240, highlight=False, soft_wrap=True).print(table)
+    print_table(table, width=240, is_fitted=False)
 
 
 def _time(microseconds: int) -> str:

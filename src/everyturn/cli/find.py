@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from everyturn.cli.folder import data_option, told_failures
 from everyturn.cli.names import Names
-from everyturn.cli.terminal import json_line, safe_line
+from everyturn.cli.terminal import json_line, print_table, safe_line
 from everyturn.store.base import StoreFailure
 from everyturn.store.document import rfc3339
 from everyturn.store.finding import BadQuery, Found, Query, find, read_query
@@ -130,4 +129,4 @@ def _print(found: list[Found]) -> None:
             ", ".join(one.fields),
             Text(safe_line(one.excerpt, _EXCERPT_CHARS)),
         )
-    Console(width=None if sys.stdout.isatty() else 240, highlight=False).print(table)
+    print_table(table, width=240)

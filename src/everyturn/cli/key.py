@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from everyturn.cli.lazy import ToldGroup
 from everyturn.config.keys import NAME
 from everyturn.config.table import PERMISSIONS
 from everyturn.gateway.auth import new_key
 
 
-@click.group("key")
+@click.group("key", cls=ToldGroup)
 def key_command() -> None:
     """Make API keys for a gateway that others than this machine may use."""
 

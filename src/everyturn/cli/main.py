@@ -44,6 +44,7 @@ def main() -> None:
 
     Start with `everyturn serve --config everyturn.toml`, point an OpenAI SDK at
     http://127.0.0.1:8080/v1, and read what happened with `everyturn turns` and `everyturn show`.
+    Without a provider, `everyturn mock` is one.
     """
 
 

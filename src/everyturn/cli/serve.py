@@ -22,7 +22,7 @@ from everyturn.errors import ConfigError, Failure
     show_default=True,
     help="The configuration file.",
 )
-@click.option("--host", help="Listen on this loopback address instead of the configured one.")
+@click.option("--host", help="Listen on this address instead of the configured one.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from everyturn.cli.terminal import safe
+from everyturn.cli.terminal import counted, safe
 from everyturn.store.kept import refs_in
 from everyturn.wire.reader import write_text
 
@@ -291,11 +291,11 @@ def _ending(turn: dict[str, Any]) -> Iterator[Line]:
         told = [name for name, source in said.items() if source == "application"]
         yield Line("application's", ", ".join(told))
     calls = ", ".join(
-        f"{turn[key]} {word}"
+        counted(turn[key], word)
         for key, word in (
-            ("model_call_count", "model calls"),
-            ("tool_call_count", "tool calls"),
-            ("retrieval_count", "retrievals"),
+            ("model_call_count", "model call"),
+            ("tool_call_count", "tool call"),
+            ("retrieval_count", "retrieval"),
         )
         if turn[key] is not None
     )

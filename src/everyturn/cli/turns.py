@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from everyturn.audit.records import OUTCOMES
 from everyturn.cli.folder import data_option, opened
-from everyturn.cli.terminal import json_line, safe_line
+from everyturn.cli.terminal import json_line, print_table, safe_line
 from everyturn.store.document import document, rfc3339
 from everyturn.store.wanted import ATTRIBUTE_NAME
 
@@ -129,8 +128,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
             "" if duration is None else f"{duration:.0f}",
             Text(safe_line(row["user_text"] or "", _WORDS_MAX)),
         )
-    console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
-    console.print(table)
+    print_table(table, width=240)
     if sys.stdout.isatty():
         click.echo(
             "`everyturn show TURN` tells one of them; the first 8 digits are enough.", err=True

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from everyturn.cli.folder import data_option
+from everyturn.cli.lazy import ToldGroup
 from everyturn.errors import Failure
 from everyturn.gateway.worker_registry import CODE_SECONDS, Paired, Registry
 
@@ -23,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_FOLDER: Final = Path("everyturn-worker")
 
 
-@click.group("worker")
+@click.group("worker", cls=ToldGroup)
 def worker_command() -> None:
     """Run calls on a model server in another network: a worker beside it dials out to the gateway.
 
@@ -196,6 +197,7 @@ def pair_command(gateway: str, code: str, folder: Path) -> None:
 @click.option(
     "--allow",
     multiple=True,
+    required=True,
     metavar="NAME=URL",
     help="A model server on this machine, and what the gateway calls it; may be given again.",
 )
@@ -228,8 +230,6 @@ def run_command(allow: tuple[str, ...], grace_ms: int, calls_max: int, folder: P
 
     try:
         targets = parse_targets(allow)
-        if not targets:
-            click.echo("warning: nothing is allowed, so no call can be run: --allow.", err=True)
         status = uvloop.run(
             run(folder, targets, _tell, grace_s=grace_ms / 1000, calls_max=calls_max)
         )

@@ -30,7 +30,12 @@ class Setting:
 
 SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
     "gateway": (
-        Setting("host", "str", "127.0.0.1", "The loopback address to listen on."),
+        Setting(
+            "host",
+            "str",
+            "127.0.0.1",
+            "Where to listen; any but loopback needs `[[keys]]`.",
+        ),
         Setting("port", "int", 8080, "The port; 0 takes a free one.", maximum=65535),
         Setting("tls_cert", "str", "", "A certificate chain in PEM: the gateway then speaks TLS."),
         Setting("tls_key", "str", "", "The certificate's private key in PEM."),
