@@ -48,6 +48,7 @@ test: $(STAMPS)/dev $(NODE_STAMP) lint cover-wire ## Install what the tests need
 .PHONY: bench
 bench: $(STAMPS)/dev ## Measure speed and size on this machine; see docs/benchmarks.md.
 	$(BIN)/python -m benchmarks.run $(BENCH_FLAGS)
+	$(BIN)/python -m benchmarks.harness
 	$(BIN)/python -m benchmarks.worker_bench
 
 # --- parts of `make test` ----------------------------------------------------------------------

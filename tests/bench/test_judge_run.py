@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+import everyturn
 from everyturn.bench.budget import read_spend
 from everyturn.bench.folder import JUDGEMENTS, SPEND, SUMMARY, RunRefused
 from everyturn.bench.judge_run import judge
 from everyturn.bench.manifest import read_manifest
 from everyturn.bench.runner import Tally
 from everyturn.bench.session import Hooks, Options
+from everyturn.bench.tagging import tell_turns_to
 from everyturn.bench.votes import Judgement, read_judgements
 from everyturn.mock.scenario import Ask
+from everyturn.sdk.settings import URL_DEFAULT
 from tests.bench.test_judging import judging
 from tests.support.bench import KEY, Bench, bench, error, questions, right
 
@@ -39,14 +42,14 @@ def always(label: str) -> Any:
     return lambda question, ask: ruling(label)
 
 
-async def judged(made: Bench, text: str = TWO, **more: Any) -> Tally:
+async def judged(made: Bench, text: str = TWO, *, tags_turns: bool = False, **more: Any) -> Tally:
     """Judge the run `run`."""
     import msgspec
 
     grid = read_manifest(made.folder / "run").grid
     grid = msgspec.structs.replace(grid, gateway=made.running.url, **more)
     hooks = Hooks(began=lambda tally, budget: None, warn=made.warnings.append)
-    options = Options(known=(KEY,))
+    options = Options(known=(KEY,), tags_turns=tags_turns)
     stop = asyncio.Event()
     return await judge(made.folder / "run", judging(text), grid, options, stop, hooks)
 
@@ -202,3 +205,24 @@ async def test_another_rubric_judges_anew_and_the_last_one_counts(tmp_path: Path
         (group,) = summary(made)["groups"]
         assert group["metrics"]["judged"]["value"] == 0
         assert len(judgements(made)) == 8
+
+
+async def test_what_judges_say_is_a_review_of_the_turn(tmp_path: Path) -> None:
+    """The record of a judged turn holds one review a judge, with score, rubric and rationale."""
+    async with bench(tmp_path, "m", "a", "b") as made:
+        made.items(questions(1))
+        made.answers("a", always("correct"))
+        made.answers("b", always("F2"))
+        await made.run(made.grid())
+        assert tell_turns_to(made.running.url, None)
+
+        await judged(made, tags_turns=True)
+        assert await asyncio.to_thread(everyturn.flush, 10.0)
+        everyturn.configure(url=URL_DEFAULT)
+
+        turn = (await made.running.client.get(f"/turns/{made.rows()[0].turn_id}")).json()
+        reviews = {one["reviewer"]: one for one in turn["quality_reviews"]}
+        assert {name: one["score_correctness"] for name, one in reviews.items()} == {"a": 1, "b": 0}
+        assert reviews["b"]["notes"] == "F2: because F2"
+        assert reviews["b"]["rubric_version"] == "1"
+        assert reviews["b"]["review_source"] == "llm-judge"

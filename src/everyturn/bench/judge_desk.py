@@ -46,6 +46,8 @@ class Desk:
     cleaner: Cleaner
     stop: asyncio.Event
     tally: Tally
+    tells_reviews: bool
+    """Whether the SDK is set up to tell the gateway what judges say."""
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ async def desk(
                 cleaner=cleaner,
                 stop=stop,
                 tally=Tally(total=0),
+                tells_reviews=options.tags_turns,
             )
         finally:
             ledger.close()

@@ -19,6 +19,7 @@ from everyturn.bench.rows import Key, Row, read_rows
 from everyturn.bench.runner import Tally
 from everyturn.bench.session import Hooks, Options
 from everyturn.bench.summary import read_run, summarise, write_summary
+from everyturn.bench.tagging import tell_review
 from everyturn.bench.votes import (
     Judgement,
     final_judgements,
@@ -154,3 +155,5 @@ async def _ask(state: _State, row: Row, judge: Judge) -> None:
         state.write(msgspec.json.encode(one) + b"\n")
         if one.is_final:
             state.finals.setdefault(row.key, {})[judge.model.name] = one
+            if at.tells_reviews:
+                tell_review(one, at.judging.rubric_version)

@@ -2,7 +2,7 @@
 
 The turn of a row then carries the run as `chat_id`, the grid's name as `project_id`, the cell as
 `variant` and `bench` as `origin`. It is told in the background and after the row; a row never waits
-for it. How a turn ended stays what the gateway found out.
+for it. How a turn ended stays what the gateway found out. What judges say is told as reviews.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from everyturn import ids
 from everyturn.bench.asking import Conversation
 from everyturn.bench.client import Span
 from everyturn.bench.manifest import Manifest
+from everyturn.bench.votes import Judgement
 from everyturn.errors import InvalidValue
-from everyturn.sdk import configure, turn
+from everyturn.sdk import configure, review, turn
 
 
 def tell_turns_to(gateway: str, api_key: str | None) -> bool:
@@ -30,6 +31,20 @@ def tell_turns_to(gateway: str, api_key: str | None) -> bool:
     except InvalidValue:
         return False
     return True
+
+
+def tell_review(one: Judgement, rubric_version: str) -> None:
+    """Tell the gateway what a judge finally said of a row's turn, as a review of it."""
+    if one.turn_id is None or one.verdict is None:
+        return
+    review(
+        one.turn_id,
+        source="llm-judge",
+        correctness=float(one.verdict == "correct"),
+        notes=f"{one.label}: {one.rationale}",
+        rubric_version=rubric_version,
+        reviewer=one.judge,
+    )
 
 
 def new_trace_id() -> str:

@@ -52,7 +52,7 @@ def judge_command(
 
     async def work(stop: asyncio.Event) -> Tally:
         hooks = Hooks(progress.began, progress.say)
-        return await judge(run, judging, grid, run_options(), stop, hooks)
+        return await judge(run, judging, grid, run_options(gateway=grid.gateway), stop, hooks)
 
     tally, was_interrupted = or_exit(lambda: asyncio.run(watched(work, progress)))
     if was_interrupted:
