@@ -184,11 +184,11 @@ async def test_a_gate_stops_judges_that_do_not_agree(tmp_path: Path) -> None:
 
         with pytest.raises(RunRefused, match="agree less than their gate"):
             await judged(made, gate + TWO)
-        asked = len(made.requests["a"])
+        found = len(judgements(made))
         with pytest.raises(RunRefused, match="agree less than their gate"):
             await judged(made, gate + TWO)
 
-        assert asked == len(made.requests["a"]) < 30
+        assert found == len(judgements(made)) < 60
 
 
 async def test_another_rubric_judges_anew_and_the_last_one_counts(tmp_path: Path) -> None:
