@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from everyturn.bench.grid import Data
 from everyturn.bench.items import Item, load_documents, load_items
 from everyturn.bench.scorers import score
 from everyturn.errors import ConfigError
+from tests.bench.test_judging import judging
 from tests.support.bench import read
 
 GRID = """\
@@ -212,3 +214,16 @@ def test_a_tolerance_and_a_pattern_of_the_scorer() -> None:
     assert score("numeric", "about 12.4", ["12"], tolerance=0.5) == 1.0
     assert score("numeric", "about 12.6", ["12"], tolerance=0.5) == 0.0
     assert score("regex", "yes, indeed", [], pattern="^yes") == 1.0
+
+
+def test_the_examples_of_the_guide_are_right(tmp_path: Path) -> None:
+    """The grid and the judges that the guide shows are read without a fault."""
+    page = Path(__file__).parents[2] / "docs" / "guide" / "bench.md"
+    found = re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    grids = [text for text in found if "[[cells]]" in text]
+    judges = [text for text in found if "[[judges]]" in text]
+    pairs = [text for text in found if "[pairwise]" in text]
+
+    assert read(grids[0], tmp_path / "grid.toml").models[0].thinking is True
+    assert judging(judges[0]).breaker == "judge-c"
+    assert judging(pairs[0] + '[[judges]]\nname = "j"\n').pair == ("alone/small", "alone/large")

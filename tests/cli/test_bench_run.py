@@ -96,7 +96,7 @@ def slowly(made: Bench) -> None:
 async def test_ctrl_c_once_finishes_what_is_under_way(tmp_path: Path) -> None:
     """Status 130, no call is wasted, and the same command goes on."""
     async with bench(tmp_path) as made:
-        made.items(questions(60))
+        made.items(questions(200))
         slowly(made)
         text = '[[models]]\nname = "m"\nstream = false\n'
 
@@ -108,13 +108,13 @@ async def test_ctrl_c_once_finishes_what_is_under_way(tmp_path: Path) -> None:
 
         assert status == 130
         assert "the same command goes on" in err
-        assert 8 <= len(rows) == len(made.requests["m"]) < 60
+        assert 8 <= len(rows) == len(made.requests["m"]) < 200
 
         made.answers("m", right)
         status, _, err = await ended(await started(made, "--out", "run", text=text))
         assert status == 0
-        assert f"going on: {len(rows)} of 60" in err
-        assert len({row.key for row in made.rows()}) == len(made.rows()) == 60
+        assert f"going on: {len(rows)} of 200" in err
+        assert len({row.key for row in made.rows()}) == len(made.rows()) == 200
 
 
 async def test_ctrl_c_twice_stops_at_once(tmp_path: Path) -> None:
