@@ -131,6 +131,14 @@ async def test_a_gateway_that_is_not_there_is_said_so() -> None:
         await pair(f"ws://127.0.0.1:{port}", "x", {})
 
 
+async def test_a_proxy_that_cannot_be_used_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SOCKS proxy in the environment is no crash; the gateway is just not reached."""
+    monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
+    monkeypatch.setenv("wss_proxy", "socks5://127.0.0.1:1")
+    with pytest.raises(Unreachable):
+        await dial("wss://gateway.test", "x")
+
+
 async def test_no_common_version_is_no_reason_to_come_back(tmp_path: Path) -> None:
     """The worker ends with its own status after one try."""
     credential.check_folder(tmp_path / "worker")

@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from everyturn import ids
@@ -35,18 +35,19 @@ from everyturn.gateway.http import (
     Send,
     failure_body,
     failure_headers,
+    refuse_link,
 )
 from everyturn.gateway.ingest import Ingest
 from everyturn.gateway.log import Log
 from everyturn.gateway.metrics import CONTENT_TYPE
 from everyturn.gateway.models import Model, Models
 from everyturn.gateway.records import Recording
-from everyturn.gateway.worker_registry import Registry
-from everyturn.gateway.workers import WorkerDoor, refuse_link
 from everyturn.transport.base import Timeouts, Transport
 from everyturn.transport.direct import DirectTransport
-from everyturn.transport.worker import Workers, WorkerTransport
 from everyturn.wire.reader import write
+
+if TYPE_CHECKING:
+    from everyturn.gateway.workers import WorkerDoor
 
 Handler = Callable[[Exchange], Awaitable[None]]
 Gauges = Callable[[], Mapping[str, tuple[str, float]]]
@@ -320,28 +321,44 @@ async def _refuse(exchange: Exchange, failure: Failure) -> None:
     await exchange.answer(failure.status, failure_body(failure), extra=failure_headers(failure))
 
 
+def _ways(
+    config: Config, direct: Transport, log: Log
+) -> tuple[Callable[[tuple[str, ...]], Transport], WorkerDoor | None]:
+    """The transport of a model by the names of its workers, and where workers come in."""
+
+    def way(names: tuple[str, ...]) -> Transport:
+        return WorkerTransport(workers, names) if names else direct
+
+    if not any(model.workers for model in config.models):
+        return lambda _: direct, None
+    # Imported here: a gateway without workers starts without them.
+    from everyturn.gateway.worker_registry import Registry
+    from everyturn.gateway.workers import WorkerDoor
+    from everyturn.transport.worker import Workers, WorkerTransport
+
+    workers = Workers()
+    return way, WorkerDoor(workers, Registry(config.data), log)
+
+
 def build(
     config: Config, environment: Mapping[str, str], recording: Recording, log: Log
 ) -> tuple[App, Transport]:
     """The application of a configuration, and the transport it must be closed with."""
     transport = DirectTransport(proxy_env=environment)
-    workers = Workers()
+    way, door = _ways(config, transport, log)
     models = Models(
         {
             model.target.name: Model(
                 target=model.target,
                 api_key=model.api_key,
                 timeouts=Timeouts(**model.timeouts),
-                transport=WorkerTransport(workers, model.workers) if model.workers else transport,
+                transport=way(model.workers),
                 is_on_worker=bool(model.workers),
             )
             for model in config.models
         },
         since=datetime.now(UTC),
     )
-    door = None
-    if any(model.workers for model in config.models):
-        door = WorkerDoor(workers, Registry(config.data), log)
     chat = ChatService(
         models,
         recording,

@@ -336,3 +336,14 @@ def failure_frame(failure: Failure) -> bytes:
 def is_caller(failure: Failure) -> bool:
     """Whether the client itself can mend this."""
     return isinstance(failure, CallerFault)
+
+
+async def refuse_link(exchange: Exchange, failure: Failure, send: Send) -> None:
+    """Answer the opening request of a WebSocket with an error, as HTTP."""
+    exchange.status = failure.status
+    exchange.error_code = failure.code
+    body = failure_body(failure)
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    start = {"type": "websocket.http.response.start", "status": failure.status, "headers": head}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": body, "more_body": False})

@@ -27,7 +27,6 @@ from everyturn.gateway.daily import DailyExport
 from everyturn.gateway.indexing import Indexing
 from everyturn.gateway.log import Log
 from everyturn.gateway.records import RecordSettings, open_recording
-from everyturn.link.messages import MESSAGE_BYTES_MAX
 from everyturn.presets.price import warm_prices
 
 BACKLOG: Final = 2048
@@ -167,12 +166,13 @@ async def start(config: Config, environment: Mapping[str, str], log: Log) -> Gat
 
 def _server_config(app: App, config: Config) -> uvicorn.Config:
     """How uvicorn serves; WebSockets only where workers come in."""
+    door = app.door
     return uvicorn.Config(
         app,
         loop="none",
         http=ClientConnection,
-        ws="none" if app.door is None else "websockets-sansio",
-        ws_max_size=MESSAGE_BYTES_MAX,
+        ws="none" if door is None else "websockets-sansio",
+        ws_max_size=0 if door is None else door.message_bytes_max,
         ws_per_message_deflate=False,
         ws_ping_interval=None,  # The worker link has a heartbeat of its own.
         ssl_certfile=config.tls and config.tls[0],

@@ -13,12 +13,13 @@ from typing import Final
 
 import msgspec
 
-from everyturn.errors import AuditUnavailable, Failure, InvalidJson, Unauthorized
+from everyturn.errors import AuditUnavailable, InvalidJson, Unauthorized
 from everyturn.gateway.guard import check_content_type
-from everyturn.gateway.http import Exchange, Receive, Send, failure_body
+from everyturn.gateway.http import Exchange, Receive, Send
 from everyturn.gateway.link_pipe import AsgiPipe
 from everyturn.gateway.log import Log
 from everyturn.gateway.worker_registry import Paired, Registry
+from everyturn.link.messages import MESSAGE_BYTES_MAX
 from everyturn.transport.worker import WorkerLink, Workers
 from everyturn.wire.reader import write
 
@@ -38,6 +39,9 @@ class _Code(msgspec.Struct, forbid_unknown_fields=True):
 
 class WorkerDoor:
     """Lets workers in, and out again when they are revoked."""
+
+    message_bytes_max: Final = MESSAGE_BYTES_MAX
+    """What the server must take as one WebSocket message."""
 
     def __init__(self, workers: Workers, registry: Registry, log: Log) -> None:
         self.workers = workers
@@ -186,14 +190,3 @@ class WorkerDoor:
             self._log("worker.not_rotated", worker=name, reason=failure.message)
         else:
             self._log("worker.rotated", worker=name)
-
-
-async def refuse_link(exchange: Exchange, failure: Failure, send: Send) -> None:
-    """Answer a WebSocket's opening request with an error, as HTTP."""
-    exchange.status = failure.status
-    exchange.error_code = failure.code
-    body = failure_body(failure)
-    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    start = {"type": "websocket.http.response.start", "status": failure.status, "headers": head}
-    await send(start)
-    await send({"type": "websocket.http.response.body", "body": body, "more_body": False})

@@ -128,6 +128,9 @@ async def dial(gateway: str, credential: str) -> WebSocketPipe:
         raise Unreachable(f"the gateway's certificate is not valid: {bad.verify_message}") from None
     except TimeoutError:
         raise Unreachable("the gateway did not answer in time") from None
+    except ImportError:
+        # What the WebSocket library does for want of a package of its own.
+        raise Unreachable("a SOCKS proxy is named, and only HTTP proxies can be used") from None
     except (OSError, WebSocketException) as bad:
         raise Unreachable(
             f"the gateway cannot be reached: {getattr(bad, 'strerror', None) or 'no connection'}"
