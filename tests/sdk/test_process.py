@@ -256,7 +256,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_its_file(
     receiver.stop()
     result = tmp_path / "result"
     code = (
-        RECORD + "import os, sys\n"
+        RECORD + "import os, sys, time\n"
         "from everyturn.sdk.spill import SpillFolder\n"
         "everyturn.flush(30)\n"
         "reading, writing = os.pipe()\n"
@@ -268,7 +268,12 @@ def test_a_child_that_outlives_its_parent_does_not_keep_its_file(
         "os.dup2(1, 2)\n"
         "os.read(reading, 1)\n"
         "folder = SpillFolder(os.environ['EVERYTURN_SPILL_FOLDER'], bytes_max=10**6)\n"
-        "file, _ = folder.next()\n"
+        # The parent's end of the pipe may close a moment before its file does.
+        "for _ in range(500):\n"
+        "    file, _ = folder.next()\n"
+        "    if file is not None:\n"
+        "        break\n"
+        "    time.sleep(0.01)\n"
         "with open(os.environ['RESULT'] + '.new', 'w') as out:\n"
         "    out.write('kept' if file is None else 'free')\n"
         "os.rename(os.environ['RESULT'] + '.new', os.environ['RESULT'])\n"
