@@ -11,13 +11,19 @@ from everyturn.sdk.counting import COUNTERS
 from everyturn.sdk.settings import ENVIRONMENT
 from tests.support.receiver import Receiver
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "sdk.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "guide" / "sdk.md"
+EXAMPLES = [
+    example
+    for page in (PAGE, ROOT / "README.md")
+    for example in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    if "import everyturn" in example
+]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_examples_of_the_guide_run(example: str, gateway: Receiver) -> None:
-    """Each example runs by itself, and the gateway takes all that it records."""
+    """Each example, the README's too, runs by itself, and the gateway takes all that it records."""
     import everyturn
 
     exec(compile(example, str(PAGE), "exec"), {})  # noqa: S102 - it is the text of our own guide
