@@ -45,6 +45,8 @@ async def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
         rows = await command(made, "rows", "first", "--where", "right=0")
         turn_id = made.rows("first")[0].turn_id
         one = await command(made, "rows", "first", "--turn", str(turn_id))
+        line = await command(made, "rows", "first", "--turn", str(turn_id), "--json")
+        none = await command(made, "rows", "first", "--where", "outcome=length")
         export = await command(made, "export", "first")
         logs = await command(made, "export", "first", "--format", "inspect", "--out", "logs")
         gate = ("--gate", "difference > -0.02")
@@ -60,6 +62,10 @@ async def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
     assert json.loads(as_json[1])["found"]["judging"]["agreement"]["judges"] == ["a", "b"]
     assert rows[1].count("No idea") == 4
     told = json.loads(one[1])
+    assert one[1].startswith('{\n  "run_id"')
+    assert json.loads(line[1]) == told
+    assert len(line[1].splitlines()) == 1
+    assert none == (0, "", "No row fits.\n")
     assert told["turn"]["model_calls"][0]["prompt_messages_json"][-1]["content"] == told["question"]
     assert [j["label"] for j in told["judgements"]] == ["correct", "correct"]
     assert len(export[1].splitlines()) == 8

@@ -41,28 +41,34 @@ def rows_command(
     """
     joined = or_exit(lambda: Joined(run))
     if turn_id is not None:
-        _one(joined, turn_id, gateway, include_reasoning)
+        _one(joined, turn_id, gateway, include_reasoning, indent=0 if as_json else 2)
         return
     conditions = or_exit(lambda: [Where(text, joined.reading.metrics) for text in where])
     table = _table()
+    fitting = 0
     for row in joined.rows(include_reasoning=include_reasoning):
         if not all(condition.holds(row) for condition in conditions):
             continue
+        fitting += 1
         if as_json or include_reasoning:
             _write(row)
         else:
             _add(table, row)
     if table.row_count:
         print_table(table, width=220)
+    if not fitting:
+        click.echo("No row fits.", err=True)
 
 
-def _one(joined: Joined, turn_id: str, gateway: str | None, include_reasoning: bool) -> None:
+def _one(
+    joined: Joined, turn_id: str, gateway: str | None, include_reasoning: bool, *, indent: int
+) -> None:
     row = or_exit(lambda: find_row(joined.path, turn_id, include_reasoning=include_reasoning))
     told = story(joined, row)
     url = gateway or joined.reading.manifest.grid.gateway
     recorded = row.turn_id or row.cached_from
     told["turn"] = asyncio.run(_recorded(url, str(recorded)))
-    _write(told)
+    _write(told, indent)
 
 
 async def _recorded(url: str, turn_id: str) -> Any:
@@ -77,8 +83,9 @@ async def _recorded(url: str, turn_id: str) -> Any:
         await gateway.close()
 
 
-def _write(row: dict[str, Any]) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(row) + b"\n")
+def _write(row: dict[str, Any], indent: int = 0) -> None:
+    line = msgspec.json.encode(row)
+    sys.stdout.buffer.write((msgspec.json.format(line, indent=indent) if indent else line) + b"\n")
     sys.stdout.buffer.flush()
 
 

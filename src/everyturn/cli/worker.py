@@ -18,6 +18,7 @@ from everyturn.cli.folder import data_option
 from everyturn.cli.lazy import ToldGroup
 from everyturn.errors import Failure
 from everyturn.gateway.worker_registry import CODE_SECONDS, Paired, Registry
+from everyturn.store.document import rfc3339
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -130,7 +131,7 @@ def _answer(name: str, was_known: bool, words: str) -> None:
 
 
 def _time(seconds: int | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
+    return None if seconds is None else rfc3339(seconds * 1_000_000)
 
 
 def _as_json(name: str, worker: Paired) -> str:
