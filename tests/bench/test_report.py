@@ -95,6 +95,23 @@ async def test_a_summary_names_every_figure_with_its_n(tmp_path: Path) -> None:
     assert b"MARKER" not in (path / SUMMARY).read_bytes()
 
 
+def test_a_run_without_rows_says_so(tmp_path: Path, two_cells_run: Path) -> None:
+    """Every group has every metric, with a reason instead of a number; the page is made."""
+    path = tmp_path / "empty"
+    with RunFolder(path) as folder:
+        write_manifest(folder, read_manifest(two_cells_run))
+        write_items(folder, [], Cleaner((), b"k"))
+
+    summary = summarised(path)
+
+    for group in summary["found"]["groups"]:
+        assert group["metrics"]["right"]["value"] is None
+        assert group["metrics"]["right"]["reason"] == "nothing was counted"
+        assert group["metrics"]["right"]["worst_case"]["value"] == 0
+    assert not summary["complete"]
+    assert "not complete" in report_html(path, summary)
+
+
 async def test_missing_scores_count_as_wrong_in_the_worst_case(tmp_path: Path) -> None:
     """A figure is of what was scored; beside it stands what it is if the rest were wrong."""
     async with bench(tmp_path) as made:

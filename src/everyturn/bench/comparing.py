@@ -136,7 +136,7 @@ def _shared(one: _Scored, other: _Scored) -> list[tuple[Place, Place]]:
     if not shared:
         raise RunRefused(
             "the runs share no cell and model.",
-            "Name what to compare: `--first CELL/MODEL --second CELL/MODEL`.",
+            "Name what to compare: `--from CELL/MODEL --to CELL/MODEL`.",
         )
     return shared
 

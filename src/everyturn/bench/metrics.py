@@ -25,13 +25,16 @@ REPEATS_MAX: Final = 8
 class Group:
     """All rows of one cell and model, folded."""
 
-    def __init__(self, cell: str, model: str, *, is_control: bool, total: int) -> None:
+    def __init__(
+        self, cell: str, model: str, metrics: Iterable[str], *, is_control: bool, total: int
+    ) -> None:
+        """metrics: those that the run has; each has a figure, if only that nothing was counted."""
         self.cell, self.model, self.is_control, self.total = cell, model, is_control, total
         self.outcomes: Counter[str] = Counter()
         self.flags: Counter[str] = Counter()
         self.labels: Counter[str] = Counter()
         self.ties = 0
-        self.scores: dict[str, _Scores] = defaultdict(_Scores)
+        self.scores = {name: _Scores() for name in metrics}
         self.latency = array("d")
         self.first_token = array("d")
         self.tokens: Counter[str] = Counter()
@@ -39,13 +42,17 @@ class Group:
         self.cost = Decimal(0)
         self.cost_unknown = 0
 
-    def add(self, row: Row, vote: Vote | None, metrics: Iterable[str]) -> None:
-        """Fold a row in. metrics: the scorers that the run has."""
+    def add(self, row: Row, vote: Vote | None) -> None:
+        """Fold a row in, with what judges say of it."""
         self.outcomes[row.outcome] += 1
         self.flags.update(row.flags)
         cluster = row.cluster if row.cluster is not None else f"item:{row.item_id}"
-        for name in metrics:
-            self.scores[name].add(row.scores.get(name), row.item_id, cluster)
+        for name, scores in self.scores.items():
+            value = row.scores.get(name)
+            if name == JUDGED:
+                verdict = None if vote is None else vote.verdict
+                value = None if verdict is None else float(verdict == "correct")
+            scores.add(value, row.item_id, cluster)
         if vote is not None:
             self.ties += vote.is_tie
             if vote.label is not None:
@@ -62,12 +69,6 @@ class Group:
                     self.first_token.append(attempt.time_to_first_token_ms)
         for name in ("prompt_tokens", "completion_tokens", "reasoning_tokens"):
             self.tokens[name] += getattr(row, name) or 0
-
-    def add_vote(self, row: Row, vote: Vote | None) -> None:
-        """Fold in what judges say of a row, as a metric."""
-        value = None if vote is None or vote.verdict is None else float(vote.verdict == "correct")
-        cluster = row.cluster if row.cluster is not None else f"item:{row.item_id}"
-        self.scores[JUDGED].add(value, row.item_id, cluster)
 
     def found(self, epochs: int) -> dict[str, Any]:
         """What answers were worth: nothing here depends on the clock or on retries."""
@@ -208,17 +209,10 @@ def fold(
     rows: Iterable[Row],
     votes: Mapping[Key, Vote],
     groups: dict[tuple[str, str], Group],
-    metrics: tuple[str, ...],
-    *,
-    is_judged: bool,
 ) -> ReasoningLengths:
     """Fold all rows into their groups; what their reasoning amounts to."""
     lengths = ReasoningLengths()
     for row in rows:
-        group = groups[row.cell, row.model]
-        vote = votes.get(row.key)
-        group.add(row, vote, metrics)
-        if is_judged:
-            group.add_vote(row, vote)
+        groups[row.cell, row.model].add(row, votes.get(row.key))
         lengths.add(row)
     return lengths

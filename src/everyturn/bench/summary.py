@@ -61,14 +61,16 @@ def read_run(path: Path) -> Reading:
         finals = final_judgements(read_judgements(path / JUDGEMENTS), judging["tag"])
     votes = {key: vote(rulings) for key, rulings in finals.items()}
     total = manifest.data.selected * grid.epochs
+    scorers = tuple(one.name for one in grid.scorers)
+    metrics = scorers if judging is None else (*scorers, JUDGED)
     groups = {
-        (cell.name, model.name): Group(cell.name, model.name, is_control=cell.control, total=total)
+        (cell.name, model.name): Group(
+            cell.name, model.name, metrics, is_control=cell.control, total=total
+        )
         for cell in grid.cells
         for model in grid.models
     }
-    scorers = tuple(one.name for one in grid.scorers)
-    rows = read_rows(path / ROWS)
-    lengths = fold(rows, votes, groups, scorers, is_judged=judging is not None)
+    lengths = fold(read_rows(path / ROWS), votes, groups)
     pairwise = [_pairs(path, manifest, one) for one in manifest.pairwise]
     return Reading(manifest, list(groups.values()), lengths, finals, votes, judging, pairwise)
 
