@@ -184,3 +184,53 @@ def test_a_turn_whose_time_changes_stays_the_last_revision(store: SqliteStore) -
     assert next(store.scan(TurnAudit)) == moved[-1]
     with open_reader(store.folder) as reader:
         assert [row["turn_id"] for row in reader.turns()] == [turn.turn_id, other.turn_id]
+
+
+def test_a_turn_that_was_named_first_and_opened_is_one_turn(store: SqliteStore) -> None:
+    """However it was named and opened, it rests once, also when memory forgot it meanwhile."""
+    undone, bad = a_turn(), a_tool_call(a_turn())
+    # Fewer than memory drops at a time, so that ours are not the first that it forgets.
+    store.append([Group((bad, *(a_turn() for _ in range(4_000))))])
+    conflict = Group((msgspec.structs.replace(bad, tool_name="another"),))
+    with pytest.raises(RecordRefused):
+        store.append([Group((a_tool_call(undone),)), conflict])
+    first, later, together, carefully = (a_turn() for _ in range(4))
+    # Takes the key that the turn of the failed commit would have had.
+    store.append([Group((first,))])
+    store.append([Group((a_tool_call(later), a_tool_call(carefully)))])
+    store.append([Group((later,)), Group((msgspec.structs.replace(carefully, revision=2),))])
+    store.append([Group((a_tool_call(together),)), Group((together,))])
+    # More open turns than are remembered.
+    store.append([Group(tuple(a_turn() for _ in range(70_000)))])
+
+    for turn in (first, later, together):
+        with pytest.raises(RecordRefused):
+            store.append([Group((closed_turn(turn, revision=1),))])
+    store.append([Group((closed_turn(carefully, revision=1),))])
+
+    ours = {turn.turn_id for turn in (first, later, together, carefully)}
+    found = [turn for turn in store.scan(TurnAudit) if turn.turn_id in ours]
+    assert [turn.outcome for turn in found] == [None] * 4
+    assert [turn.turn_id for turn in found] == [
+        t.turn_id for t in (first, later, carefully, together)
+    ]
+
+
+def test_a_commit_that_failed_is_not_remembered(store: SqliteStore) -> None:
+    """Neither a turn that it named nor one that it gave its row is known after it was undone."""
+    named, rowed, bad = a_turn(), a_turn(), a_tool_call(a_turn())
+    store.append([Group((a_tool_call(rowed), bad))])
+    conflict = Group((msgspec.structs.replace(bad, tool_name="another"),))
+    with pytest.raises(RecordRefused):
+        store.append([Group((a_tool_call(named), rowed)), conflict])
+
+    store.append([Group((named,)), Group((a_tool_call(named),))])
+    store.append([Group((rowed,))])
+    store.append([Group((closed_turn(named), closed_turn(rowed)))])
+
+    found = {one.turn_id: one.revision for one in store.scan(TurnAudit)}
+    assert found == {named.turn_id: 2, rowed.turn_id: 2}
+    with open_reader(store.folder) as reader:
+        told = reader.turn(named.turn_id)
+    assert told is not None
+    assert len(told["tool_calls"]) == 1
