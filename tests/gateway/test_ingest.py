@@ -121,6 +121,19 @@ async def test_the_same_again_is_accepted_and_changes_nothing(tmp_path: Path) ->
     assert (second["turn"]["tool_call_count"], len(second["tool_calls"])) == (2, 2)
 
 
+async def test_a_long_text_again_is_no_change_after_a_restart(tmp_path: Path) -> None:
+    """What the store cut is not taken for other words when its whole comes again."""
+    turn_id = ids.generate_turn_id()
+    long = an_item("turn_audit", turn_id, user_text="é" * (1 << 20), assistant_text="short")
+    for _ in range(3):
+        async with gateway_and_mock(tmp_path / "data") as (running, _):
+            await accepted(running, long)
+            turn = (await the_turn(running, turn_id))["turn"]
+
+    assert turn["revision"] == 1
+    assert "[cut:2097152 bytes:sha256 " in turn["user_text"]
+
+
 @pytest.mark.parametrize(
     "body, status, code, param",
     [

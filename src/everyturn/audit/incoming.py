@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from everyturn import ids
+from everyturn.audit import columns
 from everyturn.audit.cleaning import Cleaner, merged
 from everyturn.audit.plugins import Plugins
 from everyturn.audit.reasoning import TAGS, mark_tags
@@ -116,7 +117,7 @@ class Incoming:
             opened = TurnAudit(
                 turn_id=turn_id, timestamp=said["timestamp"], principal=principal, **own
             )
-            return Taken(opened, said)
+            return Taken(opened, {name: _cut(name, value) for name, value in said.items()})
         if log.type is AccessEvent:
             own["principal"] = principal
         if log.type is ModelCall:
@@ -326,6 +327,14 @@ def _untagged(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _untagged(one) for name, one in value.items()}
     return value
+
+
+def _cut(name: str, value: Any) -> Any:
+    """A turn's field as the store will give it back: the same words again are then no change."""
+    if not isinstance(value, str):
+        return value
+    is_json = _FIELDS["turn_audit"][name].column.kind == "json"
+    return columns.cut_json(value) if is_json else columns.cut(value)
 
 
 def _with_untagged_answers(messages: Any) -> Any:
