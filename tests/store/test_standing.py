@@ -67,6 +67,18 @@ def test_a_call_that_owes_a_cost_makes_the_sum_unknown(store: SqliteStore) -> No
     assert [found[turn.turn_id].tally.cost for turn in (first, second)] == [None, 0.0]
 
 
+def test_a_call_that_was_cut_off_is_counted(store: SqliteStore) -> None:
+    """Also in a turn that had closed before this call joined it."""
+    turn = a_turn()
+    ended = closed_turn(turn, model_call_count=1)
+    store.append([Group((turn, a_call(turn))), Group((ended,)), Group((a_call(turn),))])
+
+    store.close_interrupted(now=START)
+
+    (row,) = store.scan(TurnAudit)
+    assert (row.outcome, row.model_call_count) == ("failure", 2)
+
+
 def test_what_an_application_told_of_is_not_interrupted(store: SqliteStore) -> None:
     """At a crash only a turn with a call under way ends as interrupted."""
     said = '{"user_text":"application"}'

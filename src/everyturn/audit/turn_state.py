@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -59,6 +59,15 @@ class Tally(msgspec.Struct, frozen=True, gc=False):
 
 
 NOTHING: Final = Tally()
+
+
+class Mark(NamedTuple):
+    """What a recorder changes of a turn, at one moment."""
+
+    row: TurnAudit | None
+    calls: int
+    cost: float | None
+    tool_calls: int
 
 
 class TurnState:
@@ -107,6 +116,20 @@ class TurnState:
             tools=max(tally.tools, before.tools),
             retrievals=max(tally.retrievals, before.retrievals),
         )
+
+    def mark(self) -> Mark:
+        """How it stands now, to take back to."""
+        return Mark(self.row, self.calls, self.cost, self.tool_calls)
+
+    def take_back(self, before: Mark, after: Mark) -> None:
+        """Undo what led from one mark to the other: it could not be stored, so it does not stand.
+        What others added meanwhile stays."""
+        self.calls -= after.calls - before.calls
+        self.tool_calls -= after.tool_calls - before.tool_calls
+        if self.row is after.row:
+            self.row, self.cost = before.row, before.cost
+        elif self.cost is not None and before.cost is not None and after.cost is not None:
+            self.cost -= after.cost - before.cost
 
     def say(self, words: Mapping[str, Any], opened: TurnAudit) -> TurnAudit:
         """Take up an application's words, and give the row as it stands then.
@@ -194,14 +217,14 @@ def filled(row: TurnAudit, opening: TurnAudit) -> TurnAudit:
 def interrupted(row: TurnAudit, call_count: int) -> TurnAudit:
     """The next revision of a turn whose gateway died in the middle of a call.
 
-    call_count: model calls that are stored, for a turn that had no count yet.
+    call_count: model calls that are stored; the one that was cut off is among them.
     """
     ended = _replace(
         row,
         outcome="failure",
         failure_type=GatewayInterrupted.failure_type,
         error_code=GatewayInterrupted.code,
-        model_call_count=call_count if row.model_call_count is None else row.model_call_count,
+        model_call_count=call_count,
         revision=row.revision + 1,
     )
     words = words_of(row)
