@@ -13,10 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
+from everyturn import ids
 from everyturn.mock.script import Pause, Script
 from tests.gateway.test_answers import DONE, FINISH, chunk, frames
 from tests.gateway.test_lifecycle import until
-from tests.support.gateway import Running, gateway_and_mock
+from tests.support.gateway import HELLO, Running, gateway_and_mock
 
 SERVE = '[audit]\non_failure = "serve"'
 
@@ -74,6 +75,34 @@ async def test_no_call_is_made_without_a_record(tmp_path: Path) -> None:
     assert (unready.status_code, unready.json()["status"]) == (503, "store_unwritable")
     assert asked == 0
     assert served.status_code == 200
+
+
+async def test_a_turn_goes_on_from_what_was_stored(tmp_path: Path) -> None:
+    """Calls that were refused for want of a record are not counted in their turn, nor is its row
+    taken for stored: a call that joins it later opens it, so that a crash can close it."""
+    turn_id = ids.generate_turn_id()
+    joining = {"x-everyturn-turn-id": turn_id}
+    body = {"model": "m", "messages": HELLO}
+    async with gateway_and_mock(tmp_path / "data") as (running, mock):
+        mock.add("m", Script.sse([chunk(content="a"), Pause(500), FINISH, DONE]))
+        with locked(tmp_path / "data"):
+            refused = [
+                await running.client.post("/chat/completions", json=body, headers=joining)
+                for _ in range(2)
+            ]
+        await until(lambda: running.gateway.app.is_ready)
+        asking = asyncio.create_task(
+            running.client.post("/chat/completions", json={**body, "stream": True}, headers=joining)
+        )
+        await until(lambda: mock.stats().requests == 1)
+        is_open = (await running.client.get(f"/turns/{turn_id}")).json()
+        await asking
+        ended = (await running.client.get(f"/turns/{turn_id}")).json()
+
+    assert [answer.status_code for answer in refused] == [503, 503]
+    assert is_open["turn"]["user_text"] == "hello"
+    assert (ended["turn"]["outcome"], ended["turn"]["revision"]) == ("success", 2)
+    assert ended["turn"]["model_call_count"] == len(ended["model_calls"]) == 1
 
 
 async def test_an_answer_under_way_ends_with_an_error(tmp_path: Path) -> None:

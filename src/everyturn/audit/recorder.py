@@ -41,7 +41,7 @@ from everyturn.audit.records import (
     TurnAudit,
 )
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted
-from everyturn.audit.turn_state import TurnState, filled
+from everyturn.audit.turn_state import Mark, TurnState, filled
 from everyturn.audit.usage import COUNT_MAX, NOT_REPORTED, Tokens, tokens_of
 from everyturn.errors import Failure, ProtocolDrift
 from everyturn.wire import reader
@@ -95,6 +95,10 @@ class TurnRecorder:
         self._user_text: str | None = None
         self._turn_counts: Counts = NONE_FOUND
         self._open: _OpenCall | None = None
+        self._marks: tuple[Mark, Mark]
+        """The turn's state before and after the newest group."""
+        self._is_counted = True
+        """Whether the open call is among the turn's calls."""
         self._shelf: Shelf | None = None
         """Takes the open call's reasoning, where the deployment keeps it."""
 
@@ -107,6 +111,7 @@ class TurnRecorder:
         """
         assert self._open is None, "the call before is still open"
         cleaner, sent = self._cleaner, opening.sent
+        before = self._state.mark()
         records: list[Record] = []
         if opening.target.keep_reasoning_days:
             shelf = self._shelf = Shelf(cleaner, self._opening.turn_id, opening)
@@ -128,6 +133,7 @@ class TurnRecorder:
         self._open = _OpenCall(opening, row, counts)
         self._state.calls += 1
         records.append(row)
+        self._marks = before, self._state.mark()
         return Group(
             tuple(records),
             messages.contents + tools.contents,
@@ -135,6 +141,12 @@ class TurnRecorder:
             messages.known + tools.known,
             self._kept(),
         )
+
+    def not_stored(self) -> None:
+        """The newest group could not be stored. A call that it opened may still be closed."""
+        before, after = self._marks
+        self._state.take_back(before, after)
+        self._is_counted = after.calls == before.calls
 
     def _kept(self) -> tuple[ReasoningText, ...]:
         return () if self._shelf is None else self._shelf.take()
@@ -234,6 +246,7 @@ class TurnRecorder:
         A turn that several recorders share takes its words and outcome from the one that closes
         last, its time from its beginning, and the sums of all.
         """
+        before = self._state.mark()
         records: list[Record] = []
         target = self._open.opening.target if self._open is not None else None
         reply: Reply | None = None
@@ -253,6 +266,7 @@ class TurnRecorder:
         records.append(self._closed_turn(ending, reply, row, body, duration_ms))
         if access is not None:
             records.append(access)
+        self._marks = before, self._state.mark()
         return Group(tuple(records), reasoning=self._kept())
 
     @staticmethod
@@ -303,6 +317,8 @@ class TurnRecorder:
         call = self._open
         assert call is not None, "no call is open"
         self._open = None
+        if not self._is_counted:
+            self._state.calls += 1
         said = self._said(closing)
         tokens = said.tokens
         error, drift, found = self._failure_columns(closing, call.opening)

@@ -331,7 +331,7 @@ class TurnRecord:
             reasoning_chars=0 if result.reply is None else result.reply.reasoning_chars,
         )
         try:
-            await self._append(group)
+            await self._append(group, may_be_later=True)
         except AuditUnavailable as failed:
             self._unstored = without_answer(group, failed, is_shown=call.is_shown)
             raise
@@ -364,11 +364,16 @@ class TurnRecord:
         assert self._model is not None  # A call that closes was opened.
         return _price(self._model.target, tokens, served)
 
-    async def _append(self, group: Group) -> None:
+    async def _append(self, group: Group, *, may_be_later: bool = False) -> None:
+        """Store a group. may_be_later: what could not be stored is `close_later`'s."""
+        is_refusing = self._recording.settings.on_failure == "refuse"
         try:
             await self._recording.append(group)
         except AuditUnavailable:
-            if self._recording.settings.on_failure == "refuse":
+            if not (may_be_later and is_refusing):
+                # A later call that joins the turn must not go on from what nobody has.
+                self._recorder.not_stored()
+            if is_refusing:
                 raise
             if self._is_on:
                 self._recording.unrecorded_turns += 1
