@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
 
 async def test_the_demonstration_ends_with_a_benchmark(tmp_path: Path) -> None:
-    """Five turns told twice, one turn shown, and a small benchmark with its report."""
+    """Five turns told twice, one turn shown, a small benchmark; and the last line is a command that reads on."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "everyturn.cli.demo", "--data", str(tmp_path / "data")),
@@ -26,3 +27,7 @@ async def test_the_demonstration_ends_with_a_benchmark(tmp_path: Path) -> None:
     assert "48 rows made, 48 judged" in said
     assert "careful  search  right 1.00" in said
     assert (tmp_path / "data" / "bench" / "run" / "report.html").exists()
+    listed = await asyncio.create_subprocess_exec(*shlex.split(said.splitlines()[-1]), stdout=PIPE)
+    lines, _ = await listed.communicate()
+    assert listed.returncode == 0
+    assert lines.count(b"Seven people share 84 pears.") == 5

@@ -206,7 +206,18 @@ def demo(data: Path | None) -> None:
         bench_demo(url, folder / "bench", lambda line: click.echo(f"     {line}"))
     finally:
         stage.close()
-    click.echo(f"\nThe record is in {folder}: `everyturn turns --data {folder}` lists it.")
+    click.echo(f"\nThe record is in {folder}. To read on:\n")
+    click.echo(f"{_command()} turns --data {folder}")
+    click.echo(f"{_command()} find \"share 84 pears\" --data {folder}")
+
+
+def _command() -> str:
+    """How this shell reaches `everyturn`: its place, as seen from the current folder.
+
+    `make demo` installs it into a folder that is on nobody's PATH.
+    """
+    place = Path(sys.executable).with_name("everyturn")
+    return str(place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else place)
 
 
 if __name__ == "__main__":
