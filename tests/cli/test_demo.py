@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 async def test_the_demonstration_ends_with_a_benchmark(tmp_path: Path) -> None:
-    """Five turns told twice, one turn shown, a small benchmark; and the last line is a command that reads on."""
+    """Five turns, one of them shown, a benchmark; the last line is a command that reads on."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "everyturn.cli.demo", "--data", str(tmp_path / "data")),

@@ -208,7 +208,7 @@ def demo(data: Path | None) -> None:
         stage.close()
     click.echo(f"\nThe record is in {folder}. To read on:\n")
     click.echo(f"{_command()} turns --data {folder}")
-    click.echo(f"{_command()} find \"share 84 pears\" --data {folder}")
+    click.echo(f'{_command()} find "share 84 pears" --data {folder}')
 
 
 def _command() -> str:
