@@ -476,6 +476,24 @@ async def test_a_slow_reader_bounds_both_sides_and_others_go_on() -> None:
         assert await read_all(response) == piece * 400
 
 
+async def test_nothing_is_left_of_calls_that_are_over() -> None:
+    """Answered, failed, given up or declined: transport, link and worker forget them."""
+    async with a_hub() as hub, ScriptedUpstream(answering(answer(b"ok"))) as upstream:
+        relay = await hub.start({**target(upstream), "down": "http://127.0.0.1:1/v1"})
+        transport = hub.transport()
+        link = hub.workers.get("box")
+        assert link is not None
+        for _ in range(20):
+            await read_all(await transport.open(a_request(URL), limits()))
+        (await transport.open(a_request(URL), limits())).close()
+        with pytest.raises(UpstreamUnreachable):
+            await transport.open(a_request("worker://down/chat/completions"), limits())
+        await until(lambda: not relay._calls)
+
+    assert not transport._open
+    assert link.busy == 0
+
+
 async def test_the_journey_is_told() -> None:
     """Worker, time in the queue and time on the way, also of a call that failed."""
 

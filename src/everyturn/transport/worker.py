@@ -332,15 +332,14 @@ class WorkerTransport:
                     hint="Update everyturn on the worker's machine.",
                 ) from None
             self._open.add(response)
+            response.on_over = self._open.discard
             try:
                 await response.begin()
             except BaseException:
                 response.close()
-                self._open.discard(response)
                 if response.is_declined:
                     continue
                 raise
-            response.on_over = self._open.discard
             return response
 
     async def close(self) -> None:
