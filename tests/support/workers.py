@@ -19,7 +19,15 @@ from everyturn.transport.link import Ending
 from everyturn.transport.worker import Workers, WorkerTransport
 from everyturn.worker.dial import dial
 from everyturn.worker.relay import Relay
-from tests.support.scripted_upstream import until
+from tests.support.scripted_upstream import (
+    ScriptedUpstream,
+    a_request,
+    limits,
+    read_all,
+    until,
+)
+
+URL = "worker://llama/chat/completions"
 
 
 @dataclass
@@ -131,3 +139,13 @@ async def a_hub() -> AsyncIterator[Hub]:
             await run
         server.close()
         await until(lambda: not state.connections and not state.tasks)
+
+
+def target(upstream: ScriptedUpstream) -> dict[str, str]:
+    """The allow list of a worker beside `upstream`."""
+    return {"llama": upstream.url.removesuffix("/chat/completions")}
+
+
+async def got(hub: Hub, *names: str, **more: Any) -> bytes:
+    """The body of one call."""
+    return await read_all(await hub.transport(*names).open(a_request(URL, **more), limits()))

@@ -13,15 +13,12 @@ from everyturn.errors import (
     InvalidValue,
     RequestTooLarge,
     UpstreamStreamIncomplete,
-    UpstreamTimeout,
     UpstreamUnreachable,
-    WorkerLost,
     WorkerUnavailable,
 )
-from everyturn.link.session import WINDOW_BYTES, Role, Session
+from everyturn.link.session import WINDOW_BYTES, Session
 from everyturn.link.versions import VERSIONS
 from everyturn.transport.base import Journey, UpstreamRequest
-from tests.support.faulty_wire import a_faulty_wire
 from tests.support.linked import OLD
 from tests.support.scripted_upstream import (
     Peer,
@@ -35,20 +32,7 @@ from tests.support.scripted_upstream import (
     read_all,
     until,
 )
-from tests.support.workers import Hub, a_hub
-
-URL = "worker://llama/chat/completions"
-
-
-def target(upstream: ScriptedUpstream) -> dict[str, str]:
-    """The allow list of a worker beside `upstream`."""
-    return {"llama": upstream.url.removesuffix("/chat/completions")}
-
-
-async def got(hub: Hub, *names: str, **more: Any) -> bytes:
-    """The body of one call."""
-    return await read_all(await hub.transport(*names).open(a_request(URL, **more), limits()))
-
+from tests.support.workers import URL, a_hub, got, target
 
 # ---------------------------------------------------------------------------------- who takes it
 
@@ -157,152 +141,6 @@ async def test_a_draining_worker_ends_what_it_has_and_takes_nothing_new() -> Non
     assert journey.worker == "b"
     assert ending.how == "closed"
     assert len(upstream.requests) == 2
-
-
-# ------------------------------------------------------------------------------------ what breaks
-
-
-async def test_a_lost_link_is_told_and_the_call_is_not_run_again() -> None:
-    """What arrived is handed out, then `worker_lost`; the server noticed and was asked once."""
-    async with (
-        a_hub() as hub,
-        ScriptedUpstream(answering(chunked_head() + chunk(b"some"))) as upstream,
-        ScriptedUpstream(answering()) as silent,
-    ):
-        await hub.start({**target(upstream), "silent": target(silent)["llama"]})
-        response = await hub.transport().open(a_request(URL), limits())
-        pending = asyncio.create_task(
-            hub.transport().open(a_request("worker://silent/chat/completions"), limits())
-        )
-        await until(lambda: bool(silent.requests))
-        await until(lambda: bool(response._parts))
-        hub.runs["box"].cancel()
-        with pytest.raises(WorkerLost):
-            await pending
-        assert await response.read() == b"some"
-        for _ in range(2):
-            with pytest.raises(WorkerLost):
-                await response.read()
-        for server in (upstream, silent):
-            await server.peers[0].gone()
-        hub.runs.clear()
-        assert hub.workers.names == ()
-
-        await hub.start(target(upstream))
-        assert len(upstream.requests) == len(silent.requests) == 1
-
-
-async def test_the_same_worker_connecting_anew_replaces_its_link() -> None:
-    """The old link is ended with the reason, its calls are lost, the new one serves."""
-    async with a_hub() as hub, ScriptedUpstream(answering()) as silent:
-        await hub.start(target(silent))
-        pending = asyncio.create_task(got(hub))
-        await until(lambda: bool(silent.requests))
-        old = hub.runs["box"]
-        async with ScriptedUpstream(answering(answer(b"new"))) as upstream:
-            await hub.start(target(upstream))
-            ending = await old
-            with pytest.raises(WorkerLost):
-                await pending
-            assert await got(hub) == b"new"
-
-    assert (ending.how, ending.code) == ("bye", "replaced")
-
-
-async def test_a_late_answer_belongs_to_nobody() -> None:
-    """An answer that comes after its call was given up does not reach the next call."""
-    go_on = asyncio.Event()
-
-    async def script(peer: Peer) -> None:
-        while True:
-            request = await peer.receive()
-            if request.body == b"first":
-                peer.send(chunked_head() + chunk(b"late") * 1000)
-                go_on.set()
-            else:
-                peer.send(answer(b"mine"))
-
-    async with a_hub() as hub, ScriptedUpstream(script) as upstream:
-        await hub.start(target(upstream))
-        response = await hub.transport().open(a_request(URL, b"first"), limits())
-        await go_on.wait()
-        response.close()
-        assert await got(hub, body=b"second") == b"mine"
-        await upstream.peers[0].gone()
-
-
-async def test_a_worker_that_stalls_is_given_up() -> None:
-    """Where nothing comes over the link, the gateway's own limits end the call."""
-
-    async def script(peer: Peer) -> None:
-        await peer.receive()
-        peer.send(chunked_head() + chunk(b"x"))
-
-    async with a_hub() as hub, ScriptedUpstream(script) as upstream:
-        await hub.start(target(upstream))
-        response = await hub.transport().open(a_request(URL), limits(idle_ms=100))
-        assert await response.read() == b"x"
-        with pytest.raises(UpstreamTimeout, match="`idle_ms` is: 100"):
-            await response.read()
-        await upstream.peers[0].gone()
-
-
-def hasty(role: Role) -> Session:
-    """A session that loses a silent peer within half a second."""
-    return Session(role, heartbeat_s=0.1, lost_s=0.5)
-
-
-@pytest.mark.parametrize("fault", ["cut", "black_hole"])
-async def test_a_link_that_breaks_ends_every_call_at_both_ends(fault: str) -> None:
-    """Reset or silent, in the middle of streams: each call is lost, each server is let go."""
-    async with (
-        a_hub() as hub,
-        a_faulty_wire(hub.port) as wire,
-        ScriptedUpstream(answering(chunked_head() + chunk(b"x"))) as upstream,
-    ):
-        hub.gateway_session = lambda: hasty("gateway")
-        await hub.start(target(upstream), port=wire.port, session=hasty("worker"))
-        responses = [await hub.transport().open(a_request(URL), limits()) for _ in range(5)]
-        for response in responses:
-            assert await response.read() == b"x"
-        getattr(wire, fault)()
-        for response in responses:
-            with pytest.raises(WorkerLost):
-                await response.read()
-        for peer in upstream.peers:
-            await peer.gone(within_s=2)
-        ending = await hub.runs.pop("box")
-        assert ending.how == "lost"
-        await until(lambda: bool(hub.endings))
-        assert hub.endings[0].how == "lost"
-        assert hub.workers.names == ()
-        with pytest.raises(WorkerUnavailable):
-            await got(hub)
-
-    assert len(upstream.requests) == 5
-
-
-async def test_a_short_stall_loses_nothing() -> None:
-    """A link that hangs for less than the limit goes on where it was."""
-    body = bytes(range(256)) * 4000
-    async with (
-        a_hub() as hub,
-        a_faulty_wire(hub.port) as wire,
-        ScriptedUpstream(answering(answer(body))) as upstream,
-    ):
-        hub.gateway_session = lambda: Session("gateway", heartbeat_s=0.1, lost_s=5)
-        await hub.start(
-            target(upstream),
-            port=wire.port,
-            session=Session("worker", heartbeat_s=0.1, lost_s=5),
-        )
-        response = await hub.transport().open(a_request(URL), limits())
-        wire.black_hole()
-        reading = asyncio.create_task(read_all(response))
-        await asyncio.sleep(0.3)
-        assert not reading.done()
-        wire.heal()
-        assert await reading == body
 
 
 # ----------------------------------------------------------------------------- what may be asked
