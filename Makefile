@@ -63,7 +63,9 @@ lint: $(STAMPS)/dev ## Style, types and the import contracts.
 # The wire core is covered line and branch by its own tests, not by accident of others.
 .PHONY: cover-wire
 cover-wire: $(STAMPS)/dev ## Run tests/wire and tests/laws; every line and branch of wire/ must be covered.
-	$(BIN)/coverage run --branch --source=src/everyturn/wire -m pytest tests/wire tests/laws
+	rm -f .coverage .coverage.*
+	$(BIN)/coverage run --source=src/everyturn/wire -m pytest $(ON_EVERY_CORE) tests/wire tests/laws
+	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=100
 
 .PHONY: format
@@ -131,6 +133,6 @@ lock: ## Make the hashed requirement locks anew from pyproject.toml.
 
 .PHONY: clean
 clean: ## Remove everything that was installed or made, but no data folder.
-	rm -rf $(VENV) build dist tests/node/node_modules .coverage .hypothesis .import_linter_cache \
+	rm -rf $(VENV) build dist tests/node/node_modules .coverage .coverage.* .hypothesis .import_linter_cache \
 	.mypy_cache .pytest_cache .ruff_cache src/*.egg-info
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
