@@ -117,6 +117,30 @@ def test_configurations_in_pages_are_right(page: Path) -> None:
             assert read_config(text, page.name, {}).models
 
 
+@pytest.mark.parametrize(
+    ("package", "heading"), [("gateway", "The gateway"), ("worker", "A worker")]
+)
+def test_every_log_line_stands_in_the_reference(package: str, heading: str) -> None:
+    """Each event that the code logs has a place in its table, and each in the table is logged."""
+    log_call = re.compile(r"\b(?:log|_log|bug|_tell)\(\s*\"([a-z]+\.[a-z_]+)\"")
+    logged = {
+        event
+        for file in (ROOT / "src" / "everyturn" / package).rglob("*.py")
+        for event in log_call.findall(file.read_text(encoding="utf-8"))
+    }
+    page = (ROOT / "docs/reference/log.md").read_text(encoding="utf-8")
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    told = {
+        event
+        for row in section.splitlines()
+        if row.startswith("| `")
+        for event in re.findall(r"`([a-z]+\.[a-z_]+)`", row.split("|")[1])
+    }
+
+    assert logged
+    assert told == logged
+
+
 def test_links_lead_somewhere() -> None:
     """A relative link in a page names a file that exists, and a heading that the file has."""
     broken = []
