@@ -176,3 +176,35 @@ def test_an_interruption_does_not_overwrite_words() -> None:
     ]
     assert [row.model_call_count for row in ended] == [1, 1]
     assert (ended[0].revision, ended[1].chat_id) == (said.revision + 1, "c")
+
+
+def test_what_could_not_be_stored_is_taken_back() -> None:
+    """Row and sums are as before, but for what others added meanwhile."""
+    state = TurnState(a_turn(), Tally(calls=1, cost=0.5))
+    before = state.mark()
+    state.calls, state.cost, state.tool_calls = 2, 0.75, 3
+    state.row = a_turn(revision=2)
+    after = state.mark()
+    alone = TurnState(before.row, Tally(calls=1, cost=0.5))
+    alone.row, alone.calls, alone.cost, alone.tool_calls = after
+
+    alone.take_back(before, after)
+    others = state.row = a_turn(revision=3)
+    state.calls, state.cost, state.tool_calls = 5, 1.75, 4
+    state.take_back(before, after)
+
+    assert alone.mark() == before
+    assert (state.row, state.calls, state.cost, state.tool_calls) == (others, 4, 1.5, 1)
+
+
+def test_a_call_is_counted_once_however_often_its_opening_failed() -> None:
+    """A call that could not be opened counts when it is closed; the next is another one."""
+    turn = Turn()
+    for number in (1, 2):
+        turn.open(f"call_{number}")
+        turn.recorder.not_stored()
+        turn.recorder.close_call(CallClosing(stream_state="error", failure=UpstreamError("x")))
+    turn.open("call_3")
+    turn.keep(turn.recorder.close_turn(duration_ms=1.0, call=CallClosing(stream_state="whole")))
+
+    assert turn.turn.model_call_count == 3

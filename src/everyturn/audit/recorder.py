@@ -132,6 +132,7 @@ class TurnRecorder:
         row = self._call_row(opening, messages.ref, listed, parameters.value, counts)
         self._open = _OpenCall(opening, row, counts)
         self._state.calls += 1
+        self._is_counted = True
         records.append(row)
         self._marks = before, self._state.mark()
         return Group(
