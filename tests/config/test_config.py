@@ -63,6 +63,15 @@ def test_a_missing_key_is_a_warning() -> None:
     assert loaded.warnings[0].startswith("t.toml:4:")
 
 
+@pytest.mark.parametrize("key", ["", "  ", "\n"])
+def test_an_empty_key_is_no_key(key: str) -> None:
+    """A key variable without a key in it is told, and no empty credential is sent."""
+    loaded = config(GOOD, {"DEEPSEEK_API_KEY": key})
+
+    assert "DEEPSEEK_API_KEY is empty" in loaded.warnings[0]
+    assert loaded.models[0].api_key is None
+
+
 def test_the_environment_outweighs_the_file() -> None:
     """`EVERYTURN_GATEWAY_PORT` and its kin win; a value that is wrong is a fault that names it."""
     assert config(GOOD, {"EVERYTURN_GATEWAY_PORT": "7"}).port == 7

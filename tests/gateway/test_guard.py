@@ -68,7 +68,11 @@ async def test_guards_answer_before_anything_else(tmp_path: Path) -> None:
         plain = await running.client.post(
             "/chat/completions", content=b"{}", headers={"content-type": "text/plain"}
         )
+        twice = await running.client.get(
+            "/models", headers=[("host", "127.0.0.1"), ("host", "evil.example")]
+        )
 
+    assert (twice.status_code, twice.json()["error"]["param"]) == (400, "host")
     assert (rebound.status_code, rebound.json()["error"]["code"]) == (403, "not_permitted")
     assert (paged.status_code, paged.json()["error"]["code"]) == (403, "not_permitted")
     assert (plain.status_code, plain.json()["error"]["code"]) == (400, "invalid_value")

@@ -121,7 +121,7 @@ def _model(
     )
     return ModelConfig(
         target=target,
-        api_key=environment.get(key_env) if key_env else None,
+        api_key=(environment.get(key_env, "").strip() or None) if key_env else None,
         api_key_env=key_env,
         timeouts=timeouts,
         workers=workers,
@@ -289,7 +289,9 @@ def _key_variable(
         return None
     if name not in environment:
         faults.warn(f"{path}.api_key_env", f"the environment variable {name} is not set.")
-    elif not environment[name].isascii() or any(c in environment[name] for c in "\r\n\0"):
+    elif not environment[name].strip():
+        faults.warn(f"{path}.api_key_env", f"the environment variable {name} is empty.")
+    elif not environment[name].isascii() or any(c in environment[name].strip() for c in "\r\n\0"):
         hint = f"Set {name} again, without line ends."
         faults.add(f"{path}.api_key_env", f"{name} holds characters no header can carry.", hint)
     return name

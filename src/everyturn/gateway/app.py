@@ -128,7 +128,7 @@ class App:
         name = None
         await receive()  # The server's word that somebody wants to connect.
         try:
-            host = exchange.header(b"host")
+            host = _host(exchange)
             if not self._keys.are_needed:
                 check_host(host)
             check_origin(exchange.header(b"origin"), host)
@@ -152,7 +152,7 @@ class App:
             await self.door.serve(name, receive, send)
 
     async def _answer(self, exchange: Exchange) -> None:
-        host = exchange.header(b"host")
+        host = _host(exchange)
         handler = self._route(exchange)
         exchange.check_readable()
         if not self._keys.are_needed:
@@ -271,6 +271,14 @@ class App:
             "unrecorded_turns": self._recording.unrecorded_turns,
         }
         await exchange.answer(200 if state == "ready" else 503, write(body))
+
+
+def _host(exchange: Exchange) -> str | None:
+    """The host that the request names. Raises InvalidValue where it names two (RFC 9112, 3.2)."""
+    hosts = exchange.all(b"host")
+    if len(hosts) > 1:
+        raise InvalidValue("the `Host` header stands more than once", param="host")
+    return hosts[0] if hosts else None
 
 
 def _identify(exchange: Exchange, recording: Recording) -> None:
