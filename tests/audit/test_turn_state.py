@@ -168,7 +168,7 @@ def test_an_interruption_does_not_overwrite_words() -> None:
     said = state.say({"outcome": "success", "duration_ms": 4.0}, OPENED)
     unsaid = TurnState(a_turn()).say({"chat_id": "c"}, OPENED)
 
-    ended = [interrupted(row, 1) for row in (said, unsaid)]
+    ended = [interrupted(row, Tally(calls=1)) for row in (said, unsaid)]
 
     assert [(row.outcome, row.error_code) for row in ended] == [
         ("success", None),

@@ -68,15 +68,18 @@ def test_a_call_that_owes_a_cost_makes_the_sum_unknown(store: SqliteStore) -> No
 
 
 def test_a_call_that_was_cut_off_is_counted(store: SqliteStore) -> None:
-    """Also in a turn that had closed before this call joined it."""
+    """Also in a turn that had closed before this call joined it; so are tool runs and retrievals
+    that were stored when the turn's row was not yet."""
     turn = a_turn()
-    ended = closed_turn(turn, model_call_count=1)
+    ended = closed_turn(turn, model_call_count=1, tool_call_count=1)
     store.append([Group((turn, a_call(turn))), Group((ended,)), Group((a_call(turn),))])
+    store.append([Group((a_tool_call(turn), a_tool_call(turn), a_retrieval(turn)))])
 
     store.close_interrupted(now=START)
 
     (row,) = store.scan(TurnAudit)
     assert (row.outcome, row.model_call_count) == ("failure", 2)
+    assert (row.tool_call_count, row.retrieval_count) == (2, 1)
 
 
 def test_what_an_application_told_of_is_not_interrupted(store: SqliteStore) -> None:

@@ -214,17 +214,20 @@ def filled(row: TurnAudit, opening: TurnAudit) -> TurnAudit:
     return _replace(row, **added) if added else row
 
 
-def interrupted(row: TurnAudit, call_count: int) -> TurnAudit:
+def interrupted(row: TurnAudit, tally: Tally) -> TurnAudit:
     """The next revision of a turn whose gateway died in the middle of a call.
 
-    call_count: model calls that are stored; the one that was cut off is among them.
+    tally: what is stored; the call that was cut off is among its calls. Tool calls that a model
+    asked for may be more than were run.
     """
     ended = _replace(
         row,
         outcome="failure",
         failure_type=GatewayInterrupted.failure_type,
         error_code=GatewayInterrupted.code,
-        model_call_count=call_count,
+        model_call_count=tally.calls,
+        tool_call_count=max(row.tool_call_count or 0, tally.tools) or row.tool_call_count,
+        retrieval_count=tally.retrievals or row.retrieval_count,
         revision=row.revision + 1,
     )
     words = words_of(row)

@@ -21,7 +21,7 @@ import msgspec
 
 from everyturn.audit import schema
 from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
-from everyturn.audit.turn_state import interrupted
+from everyturn.audit.turn_state import Tally, interrupted
 from everyturn.errors import GatewayInterrupted
 from everyturn.store import careful, erasure
 from everyturn.store.base import RecordRefused, StoreFailure, StoreRefused
@@ -246,7 +246,7 @@ class SqliteStore:
             groups.setdefault(call.turn_id, []).append(_interrupted_call(call))
         for turn in turns.values():
             groups.setdefault(turn.turn_id, []).append(
-                interrupted(turn, self._call_count(turn.turn_id))
+                interrupted(turn, self._tally(turn.turn_id))
             )
         for records in groups.values():
             self.append([Group(records=tuple(records))])
@@ -260,15 +260,21 @@ class SqliteStore:
         found = self._db.execute(f"{codec.select_sql} WHERE r.turn_key = ?", (key,))
         return [cast(TurnAudit, codec.decode(row)) for row in found]
 
-    def _call_count(self, turn_id: str) -> int:
+    def _tally(self, turn_id: str) -> Tally:
+        """How many calls, those that are open too, tool runs and retrievals a turn has."""
         self._memory.turns.ask([turn_id])
         key = self._memory.turns.find(turn_id)
-        closed = f"SELECT count(*) FROM model_calls_rows r WHERE {schema.turn_range_sql('?1')}"
-        still_open = (
-            f"SELECT count(*) FROM open_records o WHERE {schema.open_range_sql('?1')}"
-            " AND o.log = 'model_calls'"
-        )
-        return _number(self._db, f"SELECT ({closed}) + ({still_open})", key)
+        in_turn, are_open = schema.turn_range_sql("?1"), schema.open_range_sql("?1")
+        row = self._db.execute(
+            f"SELECT (SELECT count(*) FROM model_calls_rows r WHERE {in_turn}) + (SELECT count(*)"
+            f" FROM open_records o WHERE {are_open} AND o.log = 'model_calls'),"
+            f" (SELECT count(*) FROM tool_calls_rows r WHERE {in_turn}),"
+            f" (SELECT count(*) FROM retrieval_events_rows r WHERE {in_turn})",
+            (key,),
+        ).fetchone()
+        assert row is not None
+        calls, tools, retrievals = map(int, row)
+        return Tally(calls=calls, tools=tools, retrievals=retrievals)
 
     def _set_number(self, name: str, value: int) -> None:
         self._db.execute(SET_NUMBER_SQL, (name, value))
