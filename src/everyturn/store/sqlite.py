@@ -245,9 +245,7 @@ class SqliteStore:
         for call in calls:
             groups.setdefault(call.turn_id, []).append(_interrupted_call(call))
         for turn in turns.values():
-            groups.setdefault(turn.turn_id, []).append(
-                interrupted(turn, self._tally(turn.turn_id))
-            )
+            groups.setdefault(turn.turn_id, []).append(interrupted(turn, self._tally(turn.turn_id)))
         for records in groups.values():
             self.append([Group(records=tuple(records))])
         self._set_number("interrupted_at", now)
