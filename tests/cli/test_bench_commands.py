@@ -8,23 +8,41 @@ import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from everyturn.cli.main import main
 from tests.bench.test_judge_run import TWO, always
 from tests.bench.test_report import half
 from tests.support.bench import Bench, bench, questions, right
 
 
 async def command(made: Bench, *arguments: str) -> tuple[int, str, str]:
-    """Status, stdout and stderr of a `bench` command."""
-    process = await asyncio.create_subprocess_exec(
+    """Status, stdout and stderr of a `bench` command; in a thread, for the gateway is in ours."""
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["bench", *arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+async def process(made: Bench, *arguments: str) -> tuple[int, str, str]:
+    """The same in a process of its own, which a command with signal handlers needs."""
+    started = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "everyturn", "bench", *arguments),
         cwd=made.folder,
         stdout=PIPE,
         stderr=PIPE,
     )
-    out, err = await asyncio.wait_for(process.communicate(), timeout=60)
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+    out, err = await asyncio.wait_for(started.communicate(), timeout=60)
+    assert started.returncode is not None
+    return started.returncode, out.decode(), err.decode()
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands name files relative to the folder of the test."""
+    monkeypatch.chdir(tmp_path)
 
 
 async def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
@@ -39,7 +57,7 @@ async def test_a_run_from_begin_to_end(tmp_path: Path) -> None:
         await made.run(made.grid(), "second")
         (tmp_path / "judges.toml").write_text(TWO, encoding="utf-8")
 
-        judged = await command(made, "judge", "first", "--judges", "judges.toml")
+        judged = await process(made, "judge", "first", "--judges", "judges.toml")
         report = await command(made, "report", "first", "--html", "page.html")
         as_json = await command(made, "report", "first", "--json")
         rows = await command(made, "rows", "first", "--where", "right=0")

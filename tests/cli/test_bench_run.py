@@ -10,7 +10,10 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
+from click.testing import CliRunner
+
 from benchmarks.bench_kill import run
+from everyturn.cli.main import main
 from everyturn.gateway.auth import new_key
 from everyturn.mock import Pause, Script
 from everyturn.mock.scenario import Ask
@@ -49,14 +52,21 @@ async def test_a_run_says_how_it_went(tmp_path: Path) -> None:
         assert "empty 1" in err
 
 
+async def told(made: Bench, *more: str, text: str = "", **run: object) -> tuple[int, str, str]:
+    """Status, stdout and stderr of the command where it makes no run: in a thread of ours."""
+    path = made.folder / "grid.toml"
+    path.write_text(made.grid_text(text, **run), encoding="utf-8")
+    done = await asyncio.to_thread(CliRunner().invoke, main, ["bench", "run", str(path), *more])
+    return done.exit_code, done.stdout, done.stderr
+
+
 async def test_a_dry_run_tells_the_price_and_makes_nothing(tmp_path: Path) -> None:
     """Grid, calls, price at worst; with a fault in the plan status 1 and what would be refused."""
     async with bench(tmp_path) as made:
         made.items(questions(4))
 
-        status, out, _ = await ended(await started(made, "--dry-run", "--budget", "0.001"))
-        text = '[[models]]\nname = "nobody"\n'
-        refused = await ended(await started(made, "--dry-run", text=text))
+        status, out, _ = await told(made, "--dry-run", "--budget", "0.001")
+        refused = await told(made, "--dry-run", text='[[models]]\nname = "nobody"\n')
 
         assert status == 0
         assert "rows    4" in out
@@ -73,8 +83,8 @@ async def test_bad_use_is_told_with_lines(tmp_path: Path) -> None:
     async with bench(tmp_path) as made:
         made.items(questions(1))
 
-        wrong = await ended(await started(made, "--out", "run", epoch=2))
-        nowhere = await ended(await started(made))
+        wrong = await told(made, "--out", "run", epoch=2)
+        nowhere = await told(made)
 
         assert wrong[0] == 2
         assert "grid.toml:" in wrong[2]
