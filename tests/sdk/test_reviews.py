@@ -64,6 +64,7 @@ def test_two_reviews_of_a_turn_have_ids_of_their_own() -> None:
         {"turn_id": "x", "source": "human"},
         {"source": "me"},
         {"source": "human", "correctness": 1.1},
+        {"source": "human", "correctness": "0.5"},
         {"source": "human", "safety": -0.1},
         {"source": "human", "helpfulness": float("nan")},
     ],

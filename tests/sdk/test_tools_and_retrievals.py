@@ -233,6 +233,18 @@ class Odd:
         raise RuntimeError
 
 
+def test_a_context_of_any_kind_never_breaks_the_application() -> None:
+    """Its length in characters is recorded; nothing has none."""
+    odd: list[Any] = ["12345", 7, None, [{"text": "é"}]]
+    with everyturn.capture() as events, everyturn.turn() as turn:
+        for value in odd:
+            with turn.retrieval() as search:
+                search.context(value)
+
+    found = [event["context_chars"] for event in events[:-1]]
+    assert found == [5, 7, 0, len('[{"text":"é"}]')]
+
+
 @pytest.mark.parametrize("depth", [50, 99, 101, 126, 500, 900])
 def test_no_depth_costs_a_record(depth: int) -> None:
     """A payload that is deeper than the gateway reads is left out below; the rest is taken."""

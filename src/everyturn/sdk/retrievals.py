@@ -51,7 +51,9 @@ class Retrieval(Span):
 
     def context(self, text: str | int) -> None:
         """What entered the prompt, or how many characters of it; only the number is recorded."""
-        self._fields["context_chars"] = text if isinstance(text, int) else len(text)
+        if not isinstance(text, int):
+            text = len(this_process().plain.text(text) or "")
+        self._fields["context_chars"] = text
 
     def finish(self, *, attributes: Mapping[str, Any]) -> None:
         """Attributes that are known when the search is over."""

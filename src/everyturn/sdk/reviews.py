@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any
 
 from everyturn import ids
 from everyturn.errors import InvalidValue
@@ -40,7 +41,7 @@ def review(
         "safety": safety,
     }
     for name, score in scores.items():
-        if score is not None and not (math.isfinite(score) and 0 <= score <= 1):
+        if score is not None and not _is_score(score):
             raise InvalidValue(f"`{name}` is not between 0 and 1", param=name)
     review_id = new_id("rev")
     emit(
@@ -58,3 +59,10 @@ def review(
         },
     )
     return review_id
+
+
+def _is_score(value: Any) -> bool:
+    try:
+        return math.isfinite(value) and bool(0 <= value <= 1)
+    except TypeError:
+        return False
