@@ -293,3 +293,15 @@ async def test_an_answer_that_nobody_reads_is_given_up() -> None:
             await loop.sock_connect(deaf, ("127.0.0.1", port))
             await loop.sock_sendall(deaf, post())
             assert await loop.sock_recv(deaf, 1) == b"H"
+
+
+async def test_a_whole_answer_leaves_in_one_piece(tmp_path: Path) -> None:
+    """Head and body are one write: a client is woken once, with all there is."""
+    async with gateway_and_mock(tmp_path / "data") as (running, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.gateway.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        async with asyncio.timeout(10):
+            first = await reader.read(65536)
+        writer.close()
+
+    assert first.endswith(b'\r\n\r\n{"status":"alive"}')

@@ -258,6 +258,8 @@ class _Cycle(RequestResponseCycle):
     """A request and its answer."""
 
     patience: Patience
+    _head: ASGISendEvent | None = None
+    """The head of the answer, until there is something to send with it."""
 
     async def receive(self) -> ASGIReceiveEvent:
         """The next part of the body, within `body_s` while there is more to come."""
@@ -291,7 +293,40 @@ class _Cycle(RequestResponseCycle):
             self.chunked_encoding = False
             body: Any = message.get("body", b"")
             self.expected_content_length = len(body)
-        await super().send(message)
+        if message["type"] == "http.response.start":
+            self._head = message
+            return
+        head, self._head = self._head, None
+        if head is None:
+            await super().send(message)
+            return
+        transport = self.transport
+        together = _Together()
+        self.transport = together
+        try:
+            await super().send(head)
+            await super().send(message)
+        finally:
+            self.transport = transport
+        if not self.disconnected:
+            transport.writelines(together.parts)
+            if together.is_closed:
+                transport.close()
+
+
+class _Together(asyncio.Transport):
+    """Takes the head of an answer and the first of its body, which leave in one packet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: Any) -> None:
+        self.parts.append(data)
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 def _fault(scope: Any, failure: Failure) -> None:
