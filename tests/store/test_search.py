@@ -140,6 +140,15 @@ def test_parts_of_a_message_are_found(store: SqliteStore, index: SearchIndex) ->
         assert search(index, word) == []
 
 
+def test_words_beside_a_nul_are_found(store: SqliteStore, index: SearchIndex) -> None:
+    """Texts taken from documents have NULs between words; they part words as spaces do."""
+    turn = a_turn(user_text="refund\0policy", assistant_text="within\0\0thirty days \u241b")
+    store.append([Group((turn, closed_turn(turn)))])
+
+    for words in ("policy", '"refund policy"', "refund", "thirty", "within days"):
+        assert search(index, words) == [turn.turn_id]
+
+
 def test_changes_are_followed(store: SqliteStore, index: SearchIndex) -> None:
     """A turn that closes, is joined, gets a late tool run or other words is found by them."""
     contents = an_index()

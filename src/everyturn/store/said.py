@@ -16,6 +16,7 @@ import re
 from typing import Final
 
 from everyturn.audit import schema
+from everyturn.audit.columns import ESCAPE
 
 FIELDS: Final = ("user", "assistant", "tools")
 """The columns of the index, and what `find --in` takes."""
@@ -23,6 +24,8 @@ FIELDS: Final = ("user", "assistant", "tools")
 _WITHOUT_SPACES: Final = "⺀-鿿가-힯豈-﫿𠀀-𯿿"
 """Han, kana, bopomofo and hangul: scripts whose words are not, or not only, marked by spaces."""
 _APART: Final = re.compile(f"([{_WITHOUT_SPACES}])")
+_ESCAPED: Final = re.compile(f"{ESCAPE}[0-9A-F]{{4}}")
+"""What stands for a character that a text column cannot hold; it parts words, as a NUL does."""
 
 _TURN_CALLS: Final = f"model_calls_rows r WHERE {schema.turn_range_sql('?1')} AND r.turn_key = ?1"
 _ROLE: Final = (
@@ -37,7 +40,7 @@ def spaced(text: str) -> str:
     The index cuts words at spaces and punctuation; so each such character is a word there, and a
     word of several is sought as a phrase: found wherever it stands.
     """
-    return _APART.sub(r" \1 ", text)
+    return _APART.sub(r" \1 ", _ESCAPED.sub(" ", text))
 
 
 def version_sql(key: str) -> str:
@@ -158,7 +161,7 @@ PIECES_SQL: Final = " UNION ALL ".join(
 
 _WORDS: Final = (
     "CASE WHEN octet_length(text) = length(text) THEN text"
-    f" WHEN text GLOB '*[{_WITHOUT_SPACES}]*' THEN spaced(text) ELSE text END"
+    f" WHEN text GLOB '*[{ESCAPE}{_WITHOUT_SPACES}]*' THEN spaced(text) ELSE text END"
 )
 """A text as the index takes it; few have to come to Python."""
 

@@ -45,7 +45,7 @@ NEWEST_TURNS: Final = 2_000
 """How many of the newest turns are looked at for changes each time."""
 ALL_TURNS: Final = 1 << 62
 
-_FORMAT: Final = 1_000 + schema.MIGRATION_LAST
+_FORMAT: Final = 2_000 + schema.MIGRATION_LAST
 """Of the file; another one is made anew. It grows with what is indexed and the store's tables."""
 _BUSY_MS: Final = 5_000
 
