@@ -28,6 +28,7 @@ ADDED_P50_US_MAX: Final = 600
 RESIDENT_MB_MAX: Final = 120
 START_S_MAX: Final = 1.0
 STORED_RATIO_MAX: Final = 3.0
+REDACTION_SHARE_MAX: Final = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,15 @@ def marks(results: Results) -> list[Mark]:
             start_s < START_S_MAX,
         ),
     ]
+    redaction = results.redaction_us / results.median(RECORD_ON, "whole_32", "cpu_us")
+    found.append(
+        Mark(
+            "redaction, part of a turn's CPU time",
+            f"{redaction:.1%} ({results.redaction_us:.0f} µs)",
+            f"under {REDACTION_SHARE_MAX:.0%}",
+            redaction < REDACTION_SHARE_MAX,
+        )
+    )
     talk = results.conversation
     if talk is not None:
         found.append(

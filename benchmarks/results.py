@@ -37,6 +37,8 @@ class Results:
     start_s: list[float] = field(default_factory=list)
     resident_bytes: dict[str, int] = field(default_factory=dict)
     conversation: Conversation | None = None
+    redaction_us: float = 0.0
+    """What the search for secrets adds to a small turn."""
     samples: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     """Row → measure → figure → one value a round."""
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from benchmarks import machine, report, startup, storage
+from benchmarks import machine, recorder_bench, report, startup, storage
 from benchmarks.load import Load, LoadFailed
 from benchmarks.results import Results
 from benchmarks.rows import (
@@ -165,6 +165,8 @@ def run(plan: Plan, folder: Path, row_core: int, load_core: int) -> Results:
                         measure(row, what, load, plan, results)
                 refuse_slow_upstream(results)
             results.resident_bytes = {row.name: row.process.resident_bytes() for row in rows}
+    say("redaction")
+    results.redaction_us = recorder_bench.redaction_us()
     say("a conversation")
     results.conversation = storage.measure(folder, row_core)
     return results
