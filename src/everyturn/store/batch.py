@@ -32,6 +32,8 @@ from everyturn.store.rows import CODECS, NOWHERE_ELSE, REVISED, Elsewhere
 from everyturn.store.sharing import call_elsewhere, part_address, split_content, turn_elsewhere
 from everyturn.store.state import Memory, RowsOf, Stored, record_id
 
+ROOM: Final = "no-turn-"
+"""Begins what stands for a turn id where there are only rows of no turn."""
 _COUNTS: Final = (64, 32, 16, 8, 4, 2, 1)
 
 
@@ -147,6 +149,7 @@ class Batch:
 
     def next_row_key(self, kind: type[Record], turn_key: int | None) -> int:
         """A key for a new row of a turn; rows of no turn stand with those of the last one."""
+        is_of_no_turn = turn_key is None
         if turn_key is None:
             turn_key = self._turn_key_last
         rows = (kind, turn_key)
@@ -158,6 +161,9 @@ class Batch:
         if last is None:
             last = self._find_last_row(rows)
         if last + 1 == (turn_key + 1) << schema.TURN_ROWS_BITS:
+            if is_of_no_turn:
+                # So many requests without a turn between them: more room for their rows.
+                return self.next_row_key(kind, self.turn_key(f"{ROOM}{turn_key + 1}"))
             raise RecordRefused(f"A turn has too many rows of `{CODECS[kind].log.name}`.")
         self._last_rows[rows] = last + 1
         return last + 1
