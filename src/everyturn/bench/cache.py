@@ -62,7 +62,7 @@ class Cache:
         """Keep an answer."""
         path = self._path(key)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        replace(path, msgspec.json.encode(entry))
+        replace(path, msgspec.json.encode(entry), is_synced=False)
 
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}.json"

@@ -43,6 +43,7 @@ class Appender:
         self._path = path
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
+        self._is_changed = False
         self._drop_torn()
 
     def _drop_torn(self) -> None:
@@ -58,10 +59,12 @@ class Appender:
             at = start
         if at < size:
             os.ftruncate(self._file, at)
+            self._is_changed = True
 
     def append(self, line: bytes) -> None:
         """Write one line, line end included. Raises RunRefused when the disk cannot take it."""
         done = 0
+        self._is_changed = True
         try:
             while done < len(line):
                 done += os.write(self._file, line[done:])
@@ -76,10 +79,11 @@ class Appender:
             self._on_bytes(len(line))
 
     def close(self) -> None:
-        """Sync and close. May be called twice."""
+        """Sync what was changed, and close. May be called twice."""
         file, self._file = self._file, -1
         if file >= 0:
-            os.fsync(file)
+            if self._is_changed:
+                os.fsync(file)
             os.close(file)
 
 
@@ -155,13 +159,14 @@ class RunFolder:
         half.replace(path)
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a whole private file at once."""
+def replace(path: Path, content: bytes, *, is_synced: bool = True) -> None:
+    """Write a whole private file at once. is_synced: False where its loss does no harm."""
     half = path.with_name(f".{path.name}.new")
     with open(half, "wb", opener=_private) as file:
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+        if is_synced:
+            file.flush()
+            os.fsync(file.fileno())
     half.replace(path)
 
 
