@@ -10,7 +10,7 @@ import pytest
 from everyturn.audit.facts import CallClosing
 from everyturn.audit.records import TurnAudit
 from everyturn.audit.turn_state import Tally, TurnState, interrupted, words_of
-from everyturn.errors import UpstreamError
+from everyturn.errors import AuditUnavailable, UpstreamError
 from tests.support.recording import TURN_ID, Turn, a_reply
 from tests.support.store_records import START, a_turn
 
@@ -208,3 +208,23 @@ def test_a_call_is_counted_once_however_often_its_opening_failed() -> None:
     turn.keep(turn.recorder.close_turn(duration_ms=1.0, call=CallClosing(stream_state="whole")))
 
     assert turn.turn.model_call_count == 3
+
+
+def test_a_call_that_was_never_made_leaves_its_turn_what_it_has() -> None:
+    """Where a later call could not be opened, the turn counts it and keeps outcome and text."""
+    turn = Turn()
+    turn.open("call_1")
+    reply = a_reply("said")
+    turn.keep(
+        turn.recorder.close_turn(
+            duration_ms=1.0, call=CallClosing(stream_state="whole", reply=reply)
+        )
+    )
+    turn.open("call_2")
+    turn.recorder.not_stored()
+    refusal = CallClosing(stream_state="error", failure=AuditUnavailable("x"))
+    turn.keep(turn.recorder.close_turn(duration_ms=1.0, call=refusal))
+
+    ended = turn.turn
+    assert (ended.outcome, ended.assistant_text, ended.revision) == ("success", "said", 3)
+    assert ended.model_call_count == 2

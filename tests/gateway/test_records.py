@@ -174,6 +174,28 @@ async def test_a_turn_with_several_calls(tmp_path: Path) -> None:
     assert len(turn["model_calls"]) == len(turn["access_events"]) == 2
 
 
+@pytest.mark.parametrize("wrong", [{"model": "nobody"}, {"temperature": "hot"}])
+async def test_a_refused_request_takes_nothing_from_its_turn(
+    tmp_path: Path, wrong: dict[str, Any]
+) -> None:
+    """A turn keeps text and outcome of its call; only an access row tells of the refusal."""
+    async with gateway_and_mock(tmp_path / "data", upstream_model="plain") as (running, _):
+        answer = await running.chat("m")
+        before = await recorded(running, answer)
+        refused = await running.client.post(
+            "/chat/completions",
+            json={"model": "m", "messages": HELLO, **wrong},
+            headers={"x-everyturn-turn-id": answer.headers["x-everyturn-turn-id"]},
+        )
+        after = await recorded(running, answer)
+
+    assert 400 <= refused.status_code < 500
+    assert before["turn"]["outcome"] == "success"
+    assert after["turn"] == before["turn"]
+    codes = [(one["status_code"], one["error_code"]) for one in after["access_events"]]
+    assert codes == [(200, None), (refused.status_code, refused.json()["error"]["code"])]
+
+
 async def test_a_turn_is_joined_after_a_restart_and_by_parallel_calls(tmp_path: Path) -> None:
     """A turn that rests in the store is joined from there, by calls at the same time too."""
     async with gateway_and_mock(tmp_path / "data", upstream_model="plain") as (running, _):

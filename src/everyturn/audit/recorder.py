@@ -29,7 +29,7 @@ from everyturn.audit.content import ContentIndex
 from everyturn.audit.facts import CallClosing, CallOpening, TurnOpening
 from everyturn.audit.kept import WAY, Shelf
 from everyturn.audit.outcome import Ending, ending_of
-from everyturn.audit.reasoning import Keep, mark_tags, tag_mark, texts_in, without_echo
+from everyturn.audit.reasoning import mark_tags, texts_in, without_echo
 from everyturn.audit.records import (
     REDACTIONS_NONE,
     AccessEvent,
@@ -41,6 +41,7 @@ from everyturn.audit.records import (
     TurnAudit,
 )
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted
+from everyturn.audit.sent import raw_items, raw_messages
 from everyturn.audit.turn_state import Mark, TurnState, filled
 from everyturn.audit.usage import COUNT_MAX, NOT_REPORTED, Tokens, tokens_of
 from everyturn.errors import Failure, ProtocolDrift
@@ -115,15 +116,15 @@ class TurnRecorder:
         records: list[Record] = []
         if opening.target.keep_reasoning_days:
             shelf = self._shelf = Shelf(cleaner, self._opening.turn_id, opening)
-            messages = self._contents.refer(_raw_messages(opening, shelf.keep), shelf.sent, way=WAY)
+            messages = self._contents.refer(raw_messages(opening, shelf.keep), shelf.sent, way=WAY)
         else:
             self._shelf = None
-            messages = self._contents.refer(_raw_messages(opening), cleaner.sent)
+            messages = self._contents.refer(raw_messages(opening), cleaner.sent)
         self._read_user_text(sent.get("messages"), is_clean=not messages.counts)
         if self._state.row is None:
             self._state.row = self._open_turn()
             records.append(self._state.row)
-        tools = self._contents.refer(_raw_items(sent.get("tools")), cleaner.sent)
+        tools = self._contents.refer(raw_items(sent.get("tools")), cleaner.sent)
         rest = {name: value for name, value in sent.items() if name not in _LISTED}
         parameters = cleaner.parameters(rest)
         counts = merged(messages.counts, tools.counts, parameters.counts)
@@ -245,9 +246,11 @@ class TurnRecorder:
         body: the request of a turn that made no call, for its text; None when it was not read.
 
         A turn that several recorders share takes its words and outcome from the one that closes
-        last, its time from its beginning, and the sums of all.
+        last, its time from its beginning, and the sums of all. One that was refused before its
+        provider was asked takes nothing from a turn that has calls: its access event tells of it.
         """
         before = self._state.mark()
+        is_refused = before.calls > 0 and (call is None or not self._is_counted)
         records: list[Record] = []
         target = self._open.opening.target if self._open is not None else None
         reply: Reply | None = None
@@ -264,7 +267,10 @@ class TurnRecorder:
             and call.stream_state in ("whole", "complete", "missing_done"),
         )
         row = self._closed_call_row(records)
-        records.append(self._closed_turn(ending, reply, row, body, duration_ms))
+        if not is_refused or self._state.row is None:
+            records.append(self._closed_turn(ending, reply, row, body, duration_ms))
+        elif row is not None:
+            records.append(self._with_sums(self._state.row))
         if access is not None:
             records.append(access)
         self._marks = before, self._state.mark()
@@ -313,6 +319,13 @@ class TurnRecorder:
         )
         state.row = state.settle(row)
         return state.row
+
+    def _with_sums(self, row: TurnAudit) -> TurnAudit:
+        """The turn as it stood, with the sums of its calls."""
+        calls, revision = self._state.calls, row.revision + 1
+        row = self._state.settle(_replace(row, model_call_count=calls, revision=revision))
+        self._state.row = row
+        return row
 
     def _closed_call(self, closing: CallClosing) -> ModelCall:
         call = self._open
@@ -419,35 +432,6 @@ class TurnRecorder:
             self._state.cost = None if self._state.cost is None else self._state.cost + cost
         elif is_owed:
             self._state.cost = None
-
-
-def _raw_messages(opening: CallOpening, keep: Keep | None = None) -> list[bytes]:
-    """The text of each message as sent, but for reasoning that stands as tags in its content."""
-    messages = opening.sent.get("messages")
-    if not isinstance(messages, list):
-        return []
-    if not opening.reasoning_tags:
-        return [reader.write(message) for message in messages]
-    tagged = dict(opening.reasoning_tags)
-    return [
-        reader.write(_without_tags(message, tagged[index], keep) if index in tagged else message)
-        for index, message in enumerate(messages)
-    ]
-
-
-def _without_tags(message: dict[str, Any], length: int, keep: Keep | None) -> dict[str, Any]:
-    """The message with the first `length` characters of its content, all reasoning, as a mark."""
-    content = message.get("content")
-    if isinstance(content, str):
-        return {**message, "content": tag_mark(content[:length], keep) + content[length:]}
-    assert isinstance(content, list), "tags stand in front of a text or a list"
-    text = content[0]["text"]
-    first = {**content[0], "text": tag_mark(text[:length], keep) + text[length:]}
-    return {**message, "content": [first, *content[1:]]}
-
-
-def _raw_items(items: Any) -> list[bytes]:
-    return [reader.write(item) for item in items] if isinstance(items, list) else []
 
 
 def _without_reasoning(value: Any, said: list[str]) -> Any:
