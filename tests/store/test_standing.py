@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everyturn.audit.records import Group, TurnAudit
+from everyturn.audit.records import Group, ModelCall, TurnAudit
 from everyturn.audit.turn_state import NOTHING, Tally
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.standing import Standing, standing_of
@@ -95,3 +95,34 @@ def test_what_an_application_told_of_is_not_interrupted(store: SqliteStore) -> N
     assert count == 1
     ended = {turn.turn_id: turn.outcome for turn in store.scan(TurnAudit)}
     assert ended == {alone.turn_id: None, elsewhere.turn_id: None, ours.turn_id: "failure"}
+
+
+def test_a_call_whose_end_was_not_stored_leaves_a_later_success(store: SqliteStore) -> None:
+    """At the next start only that call is interrupted; its turn keeps what a later call made."""
+    turn = a_turn()
+    lost, later = a_call(turn), a_call(turn)
+    store.append([Group((turn, lost)), Group((later,))])
+    ended = closed_turn(turn, outcome="success", assistant_text="said", model_call_count=1)
+    store.append([Group((closed_call(later), ended))])
+
+    store.close_interrupted(now=START)
+
+    (row,) = store.scan(TurnAudit)
+    assert (row.outcome, row.error_code, row.assistant_text) == ("success", None, "said")
+    assert (row.model_call_count, row.revision) == (2, ended.revision + 1)
+    states = {call.model_call_id: call.error_code for call in store.scan(ModelCall)}
+    assert states == {lost.model_call_id: "gateway_interrupted", later.model_call_id: None}
+
+
+def test_a_call_that_was_cut_off_after_a_success_ends_its_turn(store: SqliteStore) -> None:
+    """The words of a turn are those of its last call, also where that one was interrupted."""
+    turn = a_turn()
+    first, last = a_call(turn), a_call(turn)
+    store.append([Group((turn, first))])
+    store.append([Group((closed_call(first), closed_turn(turn, outcome="success")))])
+    store.append([Group((last,))])
+
+    store.close_interrupted(now=START)
+
+    (row,) = store.scan(TurnAudit)
+    assert (row.outcome, row.error_code) == ("failure", "gateway_interrupted")

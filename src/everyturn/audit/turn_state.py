@@ -221,17 +221,29 @@ def interrupted(row: TurnAudit, tally: Tally) -> TurnAudit:
     asked for may be more than were run.
     """
     ended = _replace(
-        row,
+        _with_tally(row, tally),
         outcome="failure",
         failure_type=GatewayInterrupted.failure_type,
         error_code=GatewayInterrupted.code,
+    )
+    words = words_of(row)
+    return with_words(ended, words) if words else ended
+
+
+def counted_again(row: TurnAudit, tally: Tally) -> TurnAudit:
+    """The next revision of a turn that has ended, counted by what is stored of it."""
+    counted, words = _with_tally(row, tally), words_of(row)
+    return with_words(counted, words) if words else counted
+
+
+def _with_tally(row: TurnAudit, tally: Tally) -> TurnAudit:
+    return _replace(
+        row,
         model_call_count=tally.calls,
         tool_call_count=max(row.tool_call_count or 0, tally.tools) or row.tool_call_count,
         retrieval_count=tally.retrievals or row.retrieval_count,
         revision=row.revision + 1,
     )
-    words = words_of(row)
-    return with_words(ended, words) if words else ended
 
 
 def _marks_in(row: TurnAudit) -> str:

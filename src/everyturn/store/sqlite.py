@@ -20,8 +20,8 @@ import apsw
 import msgspec
 
 from everyturn.audit import schema
-from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
-from everyturn.audit.turn_state import Tally, interrupted
+from everyturn.audit.records import Group, ModelCall, Record, TurnAudit, is_open
+from everyturn.audit.turn_state import Tally, counted_again, interrupted
 from everyturn.errors import GatewayInterrupted
 from everyturn.store import careful, erasure
 from everyturn.store.base import RecordRefused, StoreFailure, StoreRefused
@@ -234,9 +234,13 @@ class SqliteStore:
     def close_interrupted(self, *, now: int) -> int:
         """Close the turns and calls that a process left open when it died; how many turns.
 
-        now: microseconds. Each gets a further revision; what was not known stays unknown.
+        now: microseconds. Each gets a further revision; what was not known stays unknown. A turn
+        that has ended with a later call keeps that ending: what is left open is a call whose end
+        could not be stored, and only its turn's counts may change with it.
         """
-        calls = [call for _, call in self._open_records(ModelCall)]
+        left = self._open_records(ModelCall)
+        calls = [call for _, call in left]
+        key_last = {call.turn_id: key for key, call in left}
         turns = {turn.turn_id: turn for _, turn in self._open_records(TurnAudit)}
         for call in calls:
             if call.turn_id not in turns:
@@ -245,11 +249,25 @@ class SqliteStore:
         for call in calls:
             groups.setdefault(call.turn_id, []).append(_interrupted_call(call))
         for turn in turns.values():
-            groups.setdefault(turn.turn_id, []).append(interrupted(turn, self._tally(turn.turn_id)))
+            tally, key = self._tally(turn.turn_id), key_last.get(turn.turn_id)
+            has_ended = not is_open(turn) and key is not None and self._has_later_call(key)
+            ended = counted_again(turn, tally) if has_ended else interrupted(turn, tally)
+            groups.setdefault(turn.turn_id, []).append(ended)
         for records in groups.values():
             self.append([Group(records=tuple(records))])
         self._set_number("interrupted_at", now)
         return len(turns)
+
+    def _has_later_call(self, row_key: int) -> bool:
+        """Whether a call of the gateway that was opened after this one, in its turn, has ended."""
+        turn_key = row_key >> schema.TURN_ROWS_BITS
+        return bool(
+            self._db.execute(
+                f"SELECT 1 FROM model_calls_rows r WHERE {schema.turn_range_sql('?1')}"
+                " AND r.row_key > ?2 AND r.transport IS NOT 'external'",
+                (turn_key, row_key),
+            ).get
+        )
 
     def _turn_rows(self, turn_id: str) -> list[TurnAudit]:
         self._memory.turns.ask([turn_id])
