@@ -96,6 +96,29 @@ def test_text_of_a_carrier_becomes_a_mark(given: Any, expected: Any) -> None:
     assert mark_tree(marked.value).value == expected
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda text: text,
+        lambda text: {"role": "tool", "content": text},
+        lambda text: {"content": [{"type": "text", "text": f" {text}\n"}], "isError": False},
+        lambda text: {"error": {"message": text}},
+        lambda text: json.dumps(text),
+    ],
+)
+def test_reasoning_in_json_that_is_a_string_is_marked(wrap: Any) -> None:
+    """Results of tools and errors are often JSON in a string; its other members stay."""
+    given = {"choices": [{"message": {"reasoning_content": SAID, "content": "said"}}], "n": 1.5}
+
+    marked = mark_tree(wrap(json.dumps(given)))
+
+    rest = json.dumps(marked.value)
+    assert SAID not in rest
+    assert "said" in rest
+    assert "1.5" in rest
+    assert (marked.chars, marked.carriers) == (len(SAID), ("reasoning_content",))
+
+
 UNTOUCHED: list[Any] = [
     {"reasoning_content": None, "reasoning": "", "reasoning_details": [], "thinking": {}},
     {"reasoning": {"effort": "high", "exclude": True}, "thinking": {"type": "enabled"}},
@@ -105,6 +128,12 @@ UNTOUCHED: list[Any] = [
     {"usage": {"completion_tokens_details": {"reasoning_tokens": 12}}},
     {"extra_content": {"google": {"thought": True, "thought_signature": "c2ln"}}},
     {"input": {"thinking": "an argument of a tool"}},
+    {"role": "assistant", "content": '{"reasoning": "a member of its answer"}'},
+    {"choices": [{"message": {"content": '{"reasoning": "a member of its answer"}'}}]},
+    {"role": "user", "content": [{"type": "text", "text": '{"thinking": "pasted"}'}]},
+    {"role": "tool", "content": "I think: {not JSON"},
+    {"role": "tool", "content": '{"reasoning_content": null, "a":  1.50}'},
+    ['{"reasoning": "cut', '"thinking": "x"', '[]{"thinking": "two"}', "{thinking}"],
 ]
 
 

@@ -344,7 +344,8 @@ async def test_counts_follow_records_that_come_apart(tmp_path: Path) -> None:
 async def test_no_secret_and_no_reasoning_rests(tmp_path: Path) -> None:
     """What applications send is redacted as everything is, in every log and every field."""
     turn_id = ids.generate_turn_id()
-    text = f"my key is {SECRET}"
+    text, thought = f"my key is {SECRET}", "a-private-thought"
+    carrier = {"reasoning_content": thought}
     items = [
         an_item("turn_audit", turn_id, user_text=text, assistant_text=text, chat_id=SECRET),
         an_item("tool_calls", turn_id, request_json={"a": text}, error_code=text),
@@ -355,7 +356,19 @@ async def test_no_secret_and_no_reasoning_rests(tmp_path: Path) -> None:
             "model_calls",
             turn_id,
             prompt_messages_json=[{"role": "user", "content": text}],
-            response_json={"choices": [{"message": {"reasoning": "a-private-thought"}}]},
+            response_json={"choices": [{"message": {"reasoning": thought}}]},
+        ),
+        an_item(
+            "model_calls",
+            turn_id,
+            error_json={"error": {"reasoning": thought, "message": json.dumps(carrier)}},
+            drift_json=[{"path": "x", "text": f"<think>{thought}</think>"}, carrier],
+        ),
+        an_item("tool_calls", turn_id, response_json=json.dumps({"rows": [carrier]})),
+        an_item(
+            "tool_calls",
+            turn_id,
+            response_json={"content": [{"type": "text", "text": json.dumps(carrier)}]},
         ),
     ]
     async with gateway_and_mock(tmp_path / "data") as (running, _):

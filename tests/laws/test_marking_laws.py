@@ -80,6 +80,19 @@ def test_neither_thoughts_nor_pictures_rest(tree: Any, is_answer: bool) -> None:
     assert PICTURE not in cleaned.value
 
 
+@given(trees, st.booleans(), st.integers(1, 7))
+def test_no_thoughts_rest_in_json_inside_strings(tree: Any, is_answer: bool, depth: int) -> None:
+    """Nor where the tree came as text, as results of tools do; cleaning it again is no change."""
+    for _ in range(depth):
+        tree = {"role": "tool", "content": json.dumps(tree)}
+
+    cleaned = CLEANER.said(tree) if is_answer else CLEANER.sent(write(tree))
+
+    again = json.loads(cleaned.value)
+    assert "MARKER" not in cleaned.value
+    assert CLEANER.said(again).value == write(again).decode()
+
+
 @given(trees, st.booleans())
 def test_marks_stay_as_they_are(tree: Any, is_answer: bool) -> None:
     """Cleaning what was cleaned changes nothing."""

@@ -54,6 +54,18 @@ def test_no_reasoning_is_missed(tree: Any, is_answer: bool, has_controls: bool) 
         assert SCANNER.scan(write(tree))
 
 
+@given(trees, st.booleans(), st.integers(1, 7))
+def test_no_reasoning_inside_strings_is_missed(tree: Any, is_answer: bool, depth: int) -> None:
+    """The same where the tree is JSON in a string, and that in JSON of a string again."""
+    for _ in range(depth):
+        tree = {"result": write(tree).decode()}
+
+    marked = mark_tree(tree, is_answer=is_answer)
+
+    if marked.value is not tree:
+        assert SCANNER.scan(write(tree))
+
+
 @pytest.mark.parametrize(
     "tree",
     [

@@ -63,7 +63,7 @@ _TIME: Final = re.compile(
 )
 """RFC 3339, section 5.6."""
 _SAYS_TAGS: Final = tuple(tag.encode() for pair in TAGS for tag in pair)
-_TAGGED: Final = frozenset({"assistant_text", "notes", "response_json", "error_json"})
+_TAGGED: Final = frozenset({"assistant_text", "notes", "response_json", "error_json", "drift_json"})
 """Fields in which models speak; reasoning may stand there between tags. In `prompt_messages_json`
 only the messages that are a model's: what a user or a tool wrote is theirs."""
 _MODELS: Final = ("assistant", "model")

@@ -2,7 +2,8 @@
 
 Pure. Known carriers are looked for in the structure of a JSON tree, wherever they stand: members of
 messages, items of content lists, `thinking_blocks`, `reasoning_details`, items of other APIs. What
-an application put there itself (tool arguments, schemas) is left alone. Null, empty and numbers
+an application put there itself (tool arguments, schemas) is left alone. A string that is JSON, as
+results of tools often are, is looked into; the words of a message are not. Null, empty and numbers
 stay, so absence stays absence. Signatures stay whole: they are opaque and say nothing. Encrypted
 reasoning is reasoning and is marked, its length apart from the count.
 
@@ -12,19 +13,25 @@ deployment keeps the texts (see `kept`), `"ref"` in it names the row of `reasoni
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from everyturn.wire.reader import write_text
+from everyturn.wire.reader import Malformed, read_provider, write_text
 
 MARK: Final = "everyturn_reasoning"
 
 Keep = Callable[[str, str, bool], str]
 """(text, carrier, whether it is encrypted) → what names the text where it is kept, apart."""
 
+_GAP: Final = r"(?:\s|\\+[nrt])*:(?:\s|\\+[nrt])*"
+"""A colon and the blanks about it, in JSON inside a string."""
 HINT: Final = (
     r'(?i)(?:reasoning|think|thought)(?:[^"\\]|\\.)*"\s*:\s*["\[{]'
     r'|"type"\s*:\s*"(?:reasoning|(?:redacted_)?thinking"|thought")'
+    # The same in JSON that is a string of JSON, at any depth.
+    r'|(?:reasoning|think|thought)(?:[^"\\]|\\+[^\\])*\\+"' + _GAP + r'(?:\\+"|[\[{])'
+    r'|\\"type\\+"' + _GAP + r'\\+"(?:reasoning|(?:redacted_)?thinking|thought)'
 )
 """Matches the serialised text of every tree that `mark_tree` changes.
 
@@ -99,6 +106,13 @@ _APPLICATION: Final = frozenset(
     {"arguments", "input", "parameters", "schema", "input_schema", "json_schema", "properties"}
 )
 """Members whose content belongs to the application, whatever its names are."""
+
+_MESSAGES: Final = ("message", "delta")
+"""Members that hold a message, also where it does not name its role."""
+_TOOLS: Final = ("tool", "function")
+"""Roles whose words are results: JSON in them is looked into. In others' it is what they say."""
+DEPTH_MAX: Final = 5
+"""Levels of JSON in strings that are looked into; a deeper string with reasoning is one mark."""
 
 _SPEAKING: Final = ("reasoning", "think", "thought")
 _CONTROL_ENDS: Final = (
@@ -258,6 +272,9 @@ class _Walk:
         self.chars = 0
         self.carriers: dict[str, None] = {}
         self.texts: list[str] = []
+        self._depth = 0
+        self._is_said = has_controls
+        """Whether strings here are somebody's words, or a parameter, which nothing looks into."""
 
     def any(self, value: Any) -> Any:
         """A value that is not known to be reasoning."""
@@ -265,10 +282,41 @@ class _Walk:
             kind = value.get("type")
             if isinstance(kind, str) and (kind in _ITEM_TYPES or kind.startswith("reasoning")):
                 return self._item(value, kind)
+            role = value.get("role")
+            if isinstance(role, str) and role not in _TOOLS:
+                return self._as_said(self._members, value)
             return self._members(value)
         if isinstance(value, list):
             return self._items(value)
+        if isinstance(value, str) and not self._is_said:
+            return self._opened(value)
         return value
+
+    def _as_said(self, walk: Callable[[Any], Any], message: Any) -> Any:
+        """A message: who wrote it may speak in JSON, and that is what was said."""
+        was_said, self._is_said = self._is_said, True
+        try:
+            return walk(message)
+        finally:
+            self._is_said = was_said
+
+    def _opened(self, text: str) -> Any:
+        """A string, with the JSON in it marked where it is JSON; any other is left as it is."""
+        if text.strip(" \t\r\n")[:1] not in ("{", "[", '"'):
+            return text
+        low = text.lower()
+        if not any(word in low for word in _SPEAKING):
+            return text
+        if self._depth == DEPTH_MAX:
+            return self._whole(text, "nested") if re.search(HINT, text) else text
+        try:
+            tree = read_provider(text.encode("utf-8", "surrogatepass")).value
+        except Malformed:
+            return text
+        self._depth += 1
+        new = self.any(tree)
+        self._depth -= 1
+        return text if new is tree else write_text(new)
 
     def _members(self, value: dict[str, Any]) -> dict[str, Any]:
         changed: dict[str, Any] | None = None
@@ -281,6 +329,8 @@ class _Walk:
                 continue
             elif self._is_answer and speaks_of_reasoning(name):
                 new = self._whole(item, name)
+            elif name in _MESSAGES and isinstance(item, dict):
+                new = self._as_said(self.any, item)
             else:
                 new = self.any(item)
             if new is not item:
