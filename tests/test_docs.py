@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import everyturn
+from everyturn.audit.otel.names import NAMES
 from everyturn.audit.personal import PERSONAL
 from everyturn.audit.rules import OPAQUE_KEYS, OWN_RULE_NAMES_TAKEN
 from everyturn.audit.ruleset import RULES
@@ -107,6 +108,23 @@ def test_every_setting_stands_in_the_reference(heading: str, settings: tuple[Set
     rows = [row for row in section.splitlines() if row.startswith("| `")]
 
     assert rows == [setting_row(setting) for setting in settings]
+
+
+def test_every_name_of_a_span_stands_in_the_guide() -> None:
+    """Each field that a convention names has its row in the guide, in order."""
+    page = (ROOT / "docs/guide/opentelemetry.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `[a-z_]+` \| `[a-z_]+` \|.*$", page, re.MULTILINE)
+
+    assert rows == [
+        f"| `{log}` | `{name.field}` | {quoted(name.written)} | {quoted(name.read)} |"
+        for log, fields in NAMES.items()
+        for name in fields
+    ]
+
+
+def quoted(names: tuple[str, ...]) -> str:
+    """Names as a cell of a table."""
+    return ", ".join(f"`{name}`" for name in names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -39,6 +41,23 @@ def test_paths_go_to_stdout(data: Path, tmp_path: Path) -> None:
     assert all(path.is_file() for path in paths)
     assert one.stdout == f"{out}/turn_audit-2026-03-02.jsonl\n"
     assert "1 row\n" in one.stderr
+
+
+def test_a_day_as_spans(data: Path, tmp_path: Path) -> None:
+    """`--format otlp` writes one file of a day, and `show --otlp` the same of one turn."""
+    out = tmp_path / "out"
+    written = everyturn(
+        "export", "--format", "otlp", "--day", "2026-03-01", "--data", str(data), "--out", str(out)
+    )
+    (line,) = (out / "spans-2026-03-01.jsonl").read_text("utf-8").splitlines()
+    turn_id = re.search(r'"everyturn.turn_id","value":{"stringValue":"([^"]+)"', line)
+    assert turn_id is not None
+    shown = everyturn("show", "--otlp", turn_id[1], "--data", str(data))
+
+    assert written.exit_code == 0, written.output
+    assert written.stdout == f"{out}/spans-2026-03-01.jsonl\n"
+    assert "1 line\n" in written.stderr
+    assert json.loads(shown.stdout) == json.loads(line)
 
 
 def test_missed_days(tmp_path: Path) -> None:
@@ -79,6 +98,8 @@ def test_a_day_that_is_not_over_is_refused(data: Path, tmp_path: Path, days: int
         ("--day", "2026-03-01", "--missed"),
         ("--day", "2026-03-01", "--table", "reasoning_texts"),
         ("--missed", "--table", "turn_audit"),
+        ("--missed", "--format", "otlp"),
+        ("--day", "2026-03-01", "--format", "otlp", "--table", "turn_audit"),
     ],
 )
 def test_bad_use(data: Path, arguments: tuple[str, ...]) -> None:

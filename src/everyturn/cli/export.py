@@ -1,4 +1,4 @@
-"""`everyturn export`: whole days of the record as JSONL files, one a table and day."""
+"""`everyturn export`: whole days of the record as files, of its tables or of OTLP spans."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import click
 
+from everyturn import __version__
 from everyturn.audit.schema import LOG_NAMED
 from everyturn.cli.folder import data_option, told_failures
 from everyturn.cli.terminal import counted
 from everyturn.store.export import Exported, export_day, export_missed
+from everyturn.store.spans import export_spans
 
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -56,6 +58,14 @@ class Day(click.ParamType[date]):
     help="Only this table; may be given several times.",
 )
 @click.option(
+    "--format",
+    "form",
+    type=click.Choice(["rows", "otlp"]),
+    default="rows",
+    show_default=True,
+    help="rows: a file a table. otlp: a file of OpenTelemetry spans, a request a turn.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path),
     default=Path("reports/observability"),
@@ -64,9 +74,12 @@ class Day(click.ParamType[date]):
 )
 @data_option
 def export_command(
-    day: date | None, missed: bool, tables: tuple[str, ...], out: Path, data: Path
+    day: date | None, missed: bool, tables: tuple[str, ...], form: str, out: Path, data: Path
 ) -> None:
     """Write a day of the record to files: OUT/TABLE-DAY.jsonl, one JSON object a row.
+
+    With --format otlp it is OUT/spans-DAY.jsonl, for the OpenTelemetry Collector and whatever reads
+    spans; `everyturn import` reads it too. No file holds reasoning.
 
     Each file is written beside its place and renamed into it, and is the same when it is written
     again, as long as the record of that day is. The paths go to stdout. Reads the record while the
@@ -76,9 +89,13 @@ def export_command(
         raise click.UsageError("Give one of --day and --missed.")
     if missed and tables:
         raise click.UsageError("--missed writes all tables; leave --table out.")
+    if form == "otlp" and (day is None or tables):
+        raise click.UsageError("--format otlp writes one --day, with all tables in it.")
     try:
         with told_failures():
-            if day is not None:
+            if day is not None and form == "otlp":
+                _tell([export_spans(data, day, out, version=__version__)], "line")
+            elif day is not None:
                 _tell(export_day(data, day, out, tables=tables))
             else:
                 told = _tell(export_missed(data, out, now=datetime.now(UTC)))
@@ -90,10 +107,10 @@ def export_command(
         sys.exit(1)
 
 
-def _tell(files: Iterable[Exported]) -> int:
+def _tell(files: Iterable[Exported], line: str = "row") -> int:
     """Name each file that is written; how many there were."""
     told = 0
     for told, file in enumerate(files, start=1):  # noqa: B007 (the last count is what is asked)
         click.echo(str(file.path))
-        click.echo(f"  {counted(file.rows, 'row')}", err=True)
+        click.echo(f"  {counted(file.rows, line)}", err=True)
     return told

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
+from everyturn import __version__
+from everyturn.audit.otel.spans import request_of
 from everyturn.cli.folder import data_option, opened
 from everyturn.cli.story import story
 from everyturn.cli.terminal import json_line
@@ -23,22 +26,56 @@ LABEL_WIDTH = 15
 @click.argument("turn_id")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with every field.")
 @click.option(
+    "--otlp",
+    "as_otlp",
+    is_flag=True,
+    help="One OTLP/JSON request: the turn as OpenTelemetry spans.",
+)
+@click.option(
     "--include-reasoning", is_flag=True, help="Reasoning as well, where the record keeps it."
 )
 @data_option
-def show_command(turn_id: str, as_json: bool, include_reasoning: bool, data: Path) -> None:
+def show_command(
+    turn_id: str, as_json: bool, as_otlp: bool, include_reasoning: bool, data: Path
+) -> None:
     """Tell everything about the turn TURN_ID, in order.
 
     The beginning of a turn id is enough while only one turn begins so. Reads the record while the
     gateway writes it. Exit status 0: shown; 1: no such turn, or no record to read; 2: bad use.
     """
-    show_turn(data, turn_id.lower(), as_json=as_json, include_reasoning=include_reasoning)
+    if as_otlp and (as_json or include_reasoning):
+        raise click.UsageError("--otlp is a form of its own, and never holds reasoning.")
+    turn_id = turn_id.lower()
+    if as_otlp:
+        _write(request_of(_read(data, turn_id), version=__version__))
+        return
+    show_turn(data, turn_id, as_json=as_json, include_reasoning=include_reasoning)
 
 
 def show_turn(
     folder: Path, turn_id: str, *, as_json: bool, include_reasoning: bool = False
 ) -> None:
     """Print a turn of the record in `folder`; ends the process with status 1 if there is none."""
+    told = document(_read(folder, turn_id, include_reasoning=include_reasoning))
+    if as_json:
+        _write(told)
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for line in story(told):
+        if line.is_head:
+            console.print(Text(f"\n{line.label}", style="bold"))
+            continue
+        row = Text(f"  {line.label:<{LABEL_WIDTH}} ", style="dim")
+        row.append(line.text, style="not dim")
+        console.print(row)
+
+
+def _write(told: Any) -> None:
+    sys.stdout.buffer.write(json_line(told))
+    sys.stdout.buffer.flush()
+
+
+def _read(folder: Path, turn_id: str, *, include_reasoning: bool = False) -> dict[str, Any]:
     try:
         with opened(folder) as reader:
             found = reader.turn(
@@ -52,16 +89,4 @@ def show_turn(
         hint = f"Give at least {PREFIX_CHARS_MIN} digits of it; `everyturn turns` lists the latest."
         click.echo(hint, err=True)
         sys.exit(1)
-    told = document(found)
-    if as_json:
-        sys.stdout.buffer.write(json_line(told))
-        sys.stdout.buffer.flush()
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    for line in story(told):
-        if line.is_head:
-            console.print(Text(f"\n{line.label}", style="bold"))
-            continue
-        row = Text(f"  {line.label:<{LABEL_WIDTH}} ", style="dim")
-        row.append(line.text, style="not dim")
-        console.print(row)
+    return found

@@ -70,8 +70,8 @@ def export_day(
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         for log in schema.LOGS:
             if not tables or log.name in tables:
-                rows = _rows(db, CODECS[log.type], day, rows_a_read)
-                yield _export(rows, out, log.name, day)
+                rows = rows_of_day(db, CODECS[log.type], day, rows_a_read)
+                yield write_day(map(document, rows), out, log.name, day)
     except apsw.Error as failure:
         raise StoreFailure(f"The store cannot be read: {type(failure).__name__}.") from failure
     finally:
@@ -146,12 +146,13 @@ def _midnight(day: date) -> int:
     return (day - _EPOCH).days * _DAY_US
 
 
-def _export(rows: Iterator[dict[str, Any]], out: Path, table: str, day: date) -> Exported:
+def write_day(rows: Iterator[Any], out: Path, table: str, day: date) -> Exported:
+    """Write one file of a day, a line for each of `rows`, and put it into its place when whole."""
     path = out / f"{table}-{day.isoformat()}.jsonl"
     with _beside(path) as file:
         count = 0
         for row in rows:
-            file.write(write(document(row)) + b"\n")
+            file.write(write(row) + b"\n")
             count += 1
         if count == 0 and path.exists() and path.stat().st_size > 0:
             raise StoreRefused(
@@ -204,7 +205,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _rows(
+def rows_of_day(
     db: apsw.Connection, codec: RowCodec, day: date, rows_a_read: int
 ) -> Iterator[dict[str, Any]]:
     """The rows of a log that are of a day, read a stretch at a time; not more than one is held."""

@@ -124,6 +124,15 @@ class Reader:
                 found["reasoning_texts"] = kept.read(self._db, found["model_calls"], permissions)
             return found
 
+    def has_row(self, turn_id: str) -> bool:
+        """Whether the record has the turn itself, not only rows that name it."""
+        with self._moment():
+            key = self._turn_key(turn_id)
+            return key is not None and bool(
+                self._fetch("SELECT 1 FROM turn_audit_rows WHERE turn_key = ?", [key])
+                or self._open_rows(TurnAudit, key)
+            )
+
     def _of_turn(self, kind: type[Record], key: int) -> list[dict[str, Any]]:
         rows = f" WHERE {schema.turn_range_sql('?1')} AND r.turn_key = ?1"
         time = CODECS[kind].log.time
