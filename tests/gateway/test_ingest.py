@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from everyturn import ids
-from everyturn.audit.incoming import Incoming, Taken
 from everyturn.audit.records import AccessEvent
 from everyturn.gateway.auth import new_key
 from everyturn.mock.script import HANG, Script
@@ -444,35 +443,6 @@ async def test_many_senders_at_once_lose_nothing(tmp_path: Path) -> None:
     assert [len(turn["tool_calls"]) for turn in found] == [8] * 20
     assert {turn["turn"]["tool_call_count"] for turn in found} == {8}
     assert all(turn["turn"]["revision"] <= 8 for turn in found)
-
-
-async def test_a_defect_costs_one_item(tmp_path: Path) -> None:
-    """A record on which the gateway itself fails is refused alone, and the log tells where."""
-    async with gateway_and_mock(tmp_path / "data") as (running, _):
-        incoming = running.gateway.app.ingest.incoming
-        assert incoming is not None
-        running.gateway.app.ingest.incoming = Failing(incoming)
-        answer = await send(running, an_item("tool_calls"), an_item("access_events"))
-        log = running.log_lines
-
-    told = answer.json()
-    assert told["accepted"] == 1
-    assert [(one["index"], one["code"]) for one in told["refused"]] == [(0, "internal_error")]
-    (line,) = [line for line in log if line["event"] == "record.failed"]
-    assert line["exception"] == "ZeroDivisionError"
-
-
-class Failing:
-    """Reads records, and fails on tool runs in a way that nobody foresaw."""
-
-    def __init__(self, incoming: Incoming) -> None:
-        self._incoming = incoming
-
-    def take(self, item: Any, *, principal: str | None) -> Taken:
-        """The row of an item."""
-        if item["log"] == "tool_calls":
-            raise ZeroDivisionError
-        return self._incoming.take(item, principal=principal)
 
 
 async def test_the_request_itself_is_an_access_row(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ from everyturn.wire.reader import Malformed, key_name, read_client, write
 ITEMS_MAX: Final = 1000
 BODIES_UNDER_WAY: Final = 2
 """Bodies of the largest size that are worked on at once; many more of the usual size are."""
+LOOP_BYTES_MAX: Final = 256 << 10
+"""Of a body that is read on the event loop; a larger one is read by a thread, one at a time."""
 GROUP_RECORDS_MAX: Final = 64
 """Records of one commit's group. A group with a fault is tried again record by record."""
 SLICE_S: Final = 0.002
@@ -64,6 +66,17 @@ class _Item:
     refusal: Failure | None = None
 
 
+@dataclass(slots=True)
+class _Read:
+    """What was read of a body."""
+
+    taken: list[_Item]
+    refused: dict[int, Failure]
+    """Why items are refused, by their place."""
+    bugs: list[Exception]
+    """Our own failures on items."""
+
+
 class Ingest:
     """Serves the endpoint."""
 
@@ -76,6 +89,8 @@ class Ingest:
         self.incoming = incoming
         self._bytes_max = bytes_max
         self._bytes_under_way = 0
+        self._large = asyncio.Lock()
+        """Held while a thread reads a large body: two would only share the interpreter."""
 
     async def answer(self, exchange: Exchange) -> None:
         """Take the records of one request."""
@@ -93,8 +108,15 @@ class Ingest:
             raise RateLimited("the gateway has its most records under way", retry_after_ms=1000)
         self._bytes_under_way += len(raw)
         try:
-            items = _items_of(raw)
-            refused = await self._take(items, exchange.principal, self.incoming)
+            if len(raw) > LOOP_BYTES_MAX:
+                async with self._large:
+                    items, read = await asyncio.to_thread(
+                        _read_whole, raw, exchange.principal, self.incoming
+                    )
+            else:
+                items = _items_of(raw)
+                read = await _read_in_slices(items, exchange.principal, self.incoming)
+            refused = await self._take(read, exchange.principal)
         finally:
             self._bytes_under_way -= len(raw)
         self._tell(items, refused, exchange)
@@ -126,27 +148,11 @@ class Ingest:
                 request_id=exchange.request_id,
             )
 
-    async def _take(
-        self, items: Sequence[Any], principal: Principal, incoming: Reads
-    ) -> dict[int, Failure]:
-        """Store the items; returns why some were refused, by their place."""
-        refused: dict[int, Failure] = {}
-        taken: list[_Item] = []
-        until = time.perf_counter() + SLICE_S
-        for index, item in enumerate(items):
-            if time.perf_counter() > until:
-                await asyncio.sleep(0)
-                until = time.perf_counter() + SLICE_S
-            try:
-                one = _Item(index, incoming.take(item, principal=principal.name))
-                _check_permission(one.taken.record, principal)
-            except CallerFault as fault:
-                refused[index] = fault
-            except Exception as bug:  # noqa: BLE001 - one item must not cost all others for ever
-                self._recording.log.bug("record.failed", bug)
-                refused[index] = InternalError("the gateway failed on this record")
-            else:
-                taken.append(one)
+    async def _take(self, read: _Read, principal: Principal) -> dict[int, Failure]:
+        """Store what was read; returns why some items were refused, by their place."""
+        for bug in read.bugs:
+            self._recording.log.bug("record.failed", bug)
+        taken, refused = read.taken, read.refused
         await self._store_rows([one for one in taken if not _is_turn(one)])
         await self._store_turns(taken, principal)
         refused.update((one.index, one.refusal) for one in taken if one.refusal is not None)
@@ -232,6 +238,40 @@ class Ingest:
                 if state.row is row:
                     state.row = before
             raise
+
+
+def _read_whole(raw: bytes, principal: Principal, incoming: Reads) -> tuple[list[Any], _Read]:
+    """The items of a large body, and what is read of them. Raises CallerFault; for a thread."""
+    items = _items_of(raw)
+    read = _Read([], {}, [])
+    for index, item in enumerate(items):
+        _read_item(read, index, item, principal, incoming)
+    return items, read
+
+
+async def _read_in_slices(items: Sequence[Any], principal: Principal, incoming: Reads) -> _Read:
+    """Read items on the event loop, which serves others in between."""
+    read = _Read([], {}, [])
+    until = time.perf_counter() + SLICE_S
+    for index, item in enumerate(items):
+        if time.perf_counter() > until:
+            await asyncio.sleep(0)
+            until = time.perf_counter() + SLICE_S
+        _read_item(read, index, item, principal, incoming)
+    return read
+
+
+def _read_item(read: _Read, index: int, item: Any, principal: Principal, incoming: Reads) -> None:
+    try:
+        one = _Item(index, incoming.take(item, principal=principal.name))
+        _check_permission(one.taken.record, principal)
+    except CallerFault as fault:
+        read.refused[index] = fault
+    except Exception as bug:  # noqa: BLE001 - one item must not cost all others for ever
+        read.bugs.append(bug)
+        read.refused[index] = InternalError("the gateway failed on this record")
+    else:
+        read.taken.append(one)
 
 
 def _items_of(raw: bytes) -> list[Any]:
