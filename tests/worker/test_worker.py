@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -30,6 +26,7 @@ from tests.support.gateway import HELLO, running_gateway
 from tests.support.linked import OLD
 from tests.support.paired import ANSWER, TARGET, a_worker, on_worker
 from tests.support.scripted_upstream import ScriptedUpstream, answering, until
+from tests.support.worker_process import event, run_command, worker_process
 from tests.support.workers import a_hub
 
 EXAMPLE = Credential(gateway="wss://gateway.test", name="box", secret="obviously-fake")
@@ -180,49 +177,6 @@ def test_delays_double_up_to_a_cap_and_are_spread() -> None:
 # -------------------------------------------------------------------------------- real processes
 
 
-async def run_command(*arguments: str, cwd: Path) -> tuple[int, str, str]:
-    """Status, stdout and stderr of one `everyturn` command."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "everyturn", *arguments),
-        cwd=cwd,
-        env=dict(os.environ),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
-
-
-@asynccontextmanager
-async def worker_process(cwd: Path, base_url: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`everyturn worker run`, killed at the end if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "everyturn", "worker", "run", "--allow", f"{TARGET}={base_url}"),
-        cwd=cwd,
-        env=dict(os.environ),
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-async def event(process: asyncio.subprocess.Process, name: str) -> dict[str, object]:
-    """Wait for the next log line of this event."""
-    assert process.stderr is not None
-    async with asyncio.timeout(20):
-        while True:
-            line = await process.stderr.readline()
-            assert line, f"the worker ended before it told: {name}"
-            told: dict[str, object] = json.loads(line)
-            if told["event"] == name:
-                return told
-
-
 async def test_the_commands_from_invitation_to_revocation(tmp_path: Path) -> None:
     """Invite, pair, run, list, call, kill -9 in the middle of an answer, run again, revoke."""
     data = tmp_path / "data"
@@ -241,7 +195,7 @@ async def test_the_commands_from_invitation_to_revocation(tmp_path: Path) -> Non
         status, _, err = await run_command(*pairing, code, cwd=tmp_path)
         assert status == 0, err
 
-        async with worker_process(tmp_path, mock.url) as worker:
+        async with worker_process(tmp_path, {TARGET: mock.url}) as worker:
             await event(worker, "worker.connected")
             assert (await running.chat("m")).status_code == 200
             listed = ("worker", "list", "--json", "--data", "data")
@@ -263,7 +217,7 @@ async def test_the_commands_from_invitation_to_revocation(tmp_path: Path) -> Non
         assert turn["turn"]["assistant_text"] == "some"
         assert len(mock.requests) == 2
 
-        async with worker_process(tmp_path, mock.url) as worker:
+        async with worker_process(tmp_path, {TARGET: mock.url}) as worker:
             await event(worker, "worker.connected")
             status, _, _ = await run_command(
                 "worker", "revoke", "box", "--data", "data", cwd=tmp_path
@@ -278,13 +232,13 @@ async def test_the_commands_from_invitation_to_revocation(tmp_path: Path) -> Non
 async def test_a_worker_is_stopped_by_a_signal(tmp_path: Path) -> None:
     """SIGTERM ends it with status 0, also while its gateway is away; without pairing it is 1."""
     folder = tmp_path / "everyturn-worker"
-    async with MockProvider() as mock, worker_process(tmp_path, mock.url) as unpaired:
+    async with MockProvider() as mock, worker_process(tmp_path, {TARGET: mock.url}) as unpaired:
         assert await asyncio.wait_for(unpaired.wait(), 20) == 1
     credential.check_folder(folder)
     credential.store(
         folder, Credential(gateway="ws://127.0.0.1:1", name="box", secret="obviously-fake")
     )
-    async with worker_process(tmp_path, "http://127.0.0.1:1/v1") as worker:
+    async with worker_process(tmp_path, {TARGET: "http://127.0.0.1:1/v1"}) as worker:
         await event(worker, "worker.unreachable")
         worker.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(worker.wait(), 20) == 0
