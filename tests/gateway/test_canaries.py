@@ -36,6 +36,8 @@ EXTRA = f"""
 fields = {{ filter = "str", why = "list" }}
 [reasoning]
 store = "keep"
+[media]
+store = "keep"
 [redaction]
 known_env = ["FAKE_KNOWN"]
 [[redaction.rules]]
@@ -43,6 +45,8 @@ name = "ticket"
 pattern = "{OWN[:12]}[0-9]{{6}}"
 """
 ENVIRONMENT = {"FAKE_KNOWN": KNOWN, "FAKE_PROVIDER_KEY": PROVIDER_KEY}
+UPLOADS_MIN = 5
+"""Text files, each in another form, that rest and are read back: redacted."""
 OTHERS = [KNOWN, PROVIDER_KEY, OWN]
 """Secrets that no format tells: handed in, and told by the operator's own rule."""
 
@@ -285,7 +289,8 @@ def commands(data: Path, turn_ids: Iterable[str]) -> str:
     out = str(data.parent / "export")
     given = [["turns", "--limit", "2000"], ["failures"], ["find", "FAKE"], ["find", "refused"]]
     given += [["export", "--day", day, "--out", out]]
-    given += [["show", turn_id, "--include-reasoning"] for turn_id in turn_ids]
+    media = str(data.parent / "media")
+    given += [["show", one, "--include-reasoning", "--media", media] for one in turn_ids]
     env = {"EVERYTURN_DATA": str(data)}
     list(export_day(data, datetime.now(UTC).date(), data.parent / "export"))
     return "".join(CliRunner().invoke(main, line, env=env).output for line in given)
@@ -322,6 +327,9 @@ async def test_no_canary_is_found_at_rest(tmp_path: Path) -> None:
     assert any(path.name.endswith("-wal") and content for path, content in files.items())
     given = [readings.encode(), told.encode(), log.encode(), *files.values()]
     assert len(list(data.parent.glob("export/*.jsonl"))) >= len(LOGS)
+    uploads = [content for path, content in files.items() if path.parent.name == "media"]
+    assert len(uploads) >= UPLOADS_MIN
+    assert all(b"[redacted:" in content for content in uploads)
     assert set().union(*map(all_found, given)) == set()
 
 

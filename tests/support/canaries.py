@@ -86,8 +86,18 @@ def encoded_history() -> list[dict[str, Any]]:
 
 
 def uploads() -> list[dict[str, Any]]:
-    """Text files with all secrets, as the protocol carries files: base64, data URLs, bare."""
+    """Text files with all secrets, as the protocol carries files: base64, data URLs, bare; of types
+    that tell what they are and of types that do not."""
     file = base64.b64encode(TOGETHER.encode()).decode()
+    listed = json.dumps({"notes": [{"note": text} for text in TEXTS]}, indent=1)
+    table = "".join(f'{number},"{text}"\r\n' for number, text in enumerate(TEXTS))
+    urls = [
+        _url("application/json", listed.encode()),
+        _url("text/csv;charset=utf-8", table.encode()),
+        _url("application/octet-stream", TOGETHER.encode("utf-16")),
+        _url("text/plain;charset=utf-16le", f"{TOGETHER}.".encode("utf-16-le")),
+        f"data:text/html;charset=utf-8,{quote(f'<pre>{TOGETHER}</pre>')}",
+    ]
     parts: list[dict[str, Any]] = [
         {"type": "file", "file": {"filename": "env.txt", "file_data": file}},
         {"type": "file", "file": {"file_data": f"data:text/plain;base64,{file}"}},
@@ -95,7 +105,12 @@ def uploads() -> list[dict[str, Any]]:
         {"type": "image_url", "image_url": {"url": f"data:text/plain,{quote(TOGETHER)}"}},
         {"type": "text", "text": f"the file:\n{_wrapped(file)}"},
     ]
+    parts += [{"type": "file", "file": {"file_data": url}} for url in urls]
     return [{"role": "user", "content": parts}]
+
+
+def _url(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _wrapped(text: str) -> str:

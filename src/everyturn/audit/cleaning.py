@@ -7,12 +7,14 @@ was. In this order: reasoning first (its text is gone before anything else looks
 
 from __future__ import annotations
 
+import copy
 from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from everyturn.audit import media, reasoning
 from everyturn.audit.checks import name_level
+from everyturn.audit.media import Take
 from everyturn.audit.reasoning import REF_CHARS, Keep
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted, Redactor
 from everyturn.audit.rules import FAILED, KEY_RULE
@@ -43,6 +45,7 @@ class Cleaner:
         self._key = key
         self._urls: dict[str, str] = {}
         self._clean_parameters: dict[bytes, str] = {}
+        self._take: Take | None = None
         self._scanner = Scanner(
             [reasoning.HINT, media.HINT, *redactor.hints], apart=redactor.hints_apart
         )
@@ -51,6 +54,17 @@ class Cleaner:
     def version(self) -> str:
         """The version of the rules."""
         return self._redactor.version
+
+    def keeping(self, take: Take | None) -> Cleaner:
+        """This cleaner, with its memory, for where media are kept; None: where they are not."""
+        keeping = copy.copy(self)
+        keeping._take = take
+        return keeping
+
+    def media_hash(self, content: bytes, version: str | None = None) -> str:
+        """What names a medium: a keyed hash of its bytes. version: of the rules that made them."""
+        data = content if version is None else b"%b\0%b" % (version.encode(), content)
+        return media.media_hash(data, self._key)
 
     def reasoning_ref(self, text: str) -> str:
         """What names a kept reasoning text: a keyed hash of its redacted form and the rules."""
@@ -85,7 +99,12 @@ class Cleaner:
         if known is not None:
             return Redacted(known, NONE_FOUND)
         cleaned = self._json(raw, is_answer=False, has_controls=True)
-        if not cleaned.counts and len(raw) <= _PARAMETERS_BYTES_MAX:
+        if (
+            not cleaned.counts
+            and len(raw) <= _PARAMETERS_BYTES_MAX
+            # Each medium that is kept has to be taken anew: its turn may have been erased.
+            and (self._take is None or media.MARK not in cleaned.value)
+        ):
             if len(self._clean_parameters) >= _PARAMETERS_MAX:
                 self._clean_parameters.clear()
             self._clean_parameters[raw] = cleaned.value
@@ -146,7 +165,7 @@ class Cleaner:
             if not hits:
                 return Redacted(text, NONE_FOUND)
             if _MEDIA in hits:
-                text = media.hash_media(text, self._key)
+                text = media.hash_media(text, self._key, self._take)
         except Exception:  # noqa: BLE001 - fails closed
             return Redacted(FAILED, {"scan_failed": 1})
         return self._redactor.redact_text(text)
@@ -165,7 +184,7 @@ class Cleaner:
                         tree, is_answer=is_answer, has_controls=has_controls, keep=keep
                     ).value
                 if _MEDIA in hits:
-                    tree = media.hash_media(tree, self._key)
+                    tree = media.hash_media(tree, self._key, self._take)
                 raw = reader.write(tree)
                 if hits[-1] <= _MEDIA:
                     return Redacted(raw.decode(), NONE_FOUND)

@@ -26,6 +26,8 @@ class Shelf:
 
     def __init__(self, cleaner: Cleaner, turn_id: str, opening: CallOpening) -> None:
         self._cleaner = cleaner
+        # A medium in reasoning is not kept: its marks would rest where no reader of media looks.
+        self._plain = cleaner.keeping(None)
         self._turn_id = turn_id
         self._call_id = opening.model_call_id
         self._timestamp = opening.timestamp
@@ -34,7 +36,7 @@ class Shelf:
 
     def keep(self, text: str, carrier: str, is_encrypted: bool) -> str:
         """Take a text; what names it (see `reasoning.Keep`)."""
-        clean, counts = self._cleaner.text(text)
+        clean, counts = self._plain.text(text)
         ref = self._cleaner.reasoning_ref(clean)
         self._texts[ref] = ReasoningText(
             reasoning_id=ref,

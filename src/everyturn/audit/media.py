@@ -2,19 +2,25 @@
 
 Pure. Data URLs are found anywhere in a string; bare base64 where a protocol puts it (`input_audio`,
 `file_data`, `b64_json`). The mark is a string, `[media:TYPE:BYTES:HASH]`, so a record keeps its
-form; the hash is over the decoded bytes, so equal media are equal however they were written.
+form; the hash is over the decoded bytes, so equal media are equal however they were written. Where
+a deployment keeps media (see `shelf`), the mark says one thing more.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from everyturn.audit.scan import Pattern, encode
 
+Take = Callable[[str, str | None, bytes], str]
+"""(media type, charset, content) → the mark; takes the content where it is kept."""
+
+MARK: Final = "[media:"
 HINT: Final = (
     r'data:[A-Za-z0-9.+/-]*[;,]|"(?:input_audio|audio|inline_data|inlineData|file_data|b64_json)"'
     r'|"type":"base64"'
@@ -28,31 +34,36 @@ _BARE: Final = frozenset({"file_data", "b64_json"})
 """Members that are base64 themselves, or a data URL."""
 
 _TYPE_NAMES: Final = ("format", "media_type", "mime_type", "mimeType")
-_UNKNOWN: Final = "unknown"
+UNKNOWN: Final = "unknown"
 _IN_TEXT: Final = Pattern(
     r"data:[A-Za-z0-9.+/-]{0,100}(?:;[A-Za-z0-9_.+=\"-]{1,100}){0,8};base64,[A-Za-z0-9+/=_-]{64,}"
 )
 
 
-def hash_media(tree: Any, key: bytes) -> Any:
+def hash_media(tree: Any, key: bytes, take: Take | None = None) -> Any:
     """The tree with each medium replaced by its mark; the same object when there is none.
 
-    key: secret of this installation, up to 64 bytes.
+    key: secret of this installation, up to 64 bytes. take: where media are kept.
     """
-    return _Walk(key).any(tree)
+    return _Walk(key, take).any(tree)
 
 
 def media_mark(kind: str, content: bytes, key: bytes) -> str:
     """The mark of one medium."""
-    digest = blake2b(content, key=key, digest_size=16).hexdigest()
-    return f"[media:{kind}:{len(content)}:{digest}]"
+    return f"[media:{kind}:{len(content)}:{media_hash(content, key)}]"
+
+
+def media_hash(content: bytes, key: bytes) -> str:
+    """What names one medium, in 32 hex digits."""
+    return blake2b(content, key=key, digest_size=16).hexdigest()
 
 
 class _Walk:
     """One pass over one tree; copies what it changes and nothing else."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, take: Take | None) -> None:
         self._key = key
+        self._take = take
 
     def any(self, value: Any, holder: str = "") -> Any:
         if isinstance(value, str):
@@ -79,11 +90,11 @@ class _Walk:
         return value if changed is None else changed
 
     def _bare(self, text: str, kind: str) -> str:
-        if not text or text.startswith("[media:"):
+        if not text or text.startswith(MARK):
             return text
         if text.startswith("data:"):
             return self._url(text)
-        return media_mark(kind, _decoded(text), self._key)
+        return self._mark(kind, None, _decoded(text))
 
     def _text(self, text: str) -> str:
         if "data:" not in text:
@@ -110,7 +121,20 @@ class _Walk:
             content = _decoded(payload)
         else:
             content = unquote_to_bytes(payload.encode("utf-8", "surrogatepass"))
-        return media_mark(kind or "text/plain", content, self._key)
+        return self._mark(kind or "text/plain", _charset(parameters), content)
+
+    def _mark(self, kind: str, charset: str | None, content: bytes) -> str:
+        if self._take is not None:
+            return self._take(kind, charset, content)
+        return media_mark(kind, content, self._key)
+
+
+def _charset(parameters: list[str]) -> str | None:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip('" ')
+    return None
 
 
 def _is_holder(value: dict[str, Any], holder: str) -> bool:
@@ -123,7 +147,7 @@ def _kind_of(value: dict[str, Any]) -> str:
         kind = value.get(name)
         if isinstance(kind, str) and kind.isascii() and 0 < len(kind) <= 100:
             return kind.replace("]", "")
-    return _UNKNOWN
+    return UNKNOWN
 
 
 def _decoded(text: str) -> bytes:

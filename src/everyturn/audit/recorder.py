@@ -35,6 +35,7 @@ from everyturn.audit.records import (
     AccessEvent,
     ContentRef,
     Group,
+    Medium,
     ModelCall,
     ReasoningText,
     Record,
@@ -42,6 +43,7 @@ from everyturn.audit.records import (
 )
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted
 from everyturn.audit.sent import raw_items, raw_messages
+from everyturn.audit.shelf import MediaShelf
 from everyturn.audit.turn_state import Mark, TurnState, filled
 from everyturn.audit.usage import COUNT_MAX, NOT_REPORTED, Tokens, tokens_of
 from everyturn.errors import Failure, ProtocolDrift
@@ -88,8 +90,15 @@ class TurnRecorder:
         cleaner: Cleaner,
         contents: ContentIndex,
         state: TurnState | None = None,
+        media_bytes_max: int = 0,
     ) -> None:
+        """media_bytes_max: of a medium that is kept; 0: none is."""
         self._opening = opening
+        self._media: MediaShelf | None = None
+        """Takes the turn's media, where the deployment keeps them."""
+        if media_bytes_max:
+            self._media = MediaShelf(cleaner, opening.timestamp, media_bytes_max)
+            cleaner = cleaner.keeping(self._media.keep)
         self._cleaner = cleaner
         self._contents = contents
         self._state = state if state is not None else TurnState()
@@ -142,6 +151,7 @@ class TurnRecorder:
             messages.nodes + tools.nodes,
             messages.known + tools.known,
             self._kept(),
+            self._kept_media(),
         )
 
     def not_stored(self) -> None:
@@ -149,9 +159,14 @@ class TurnRecorder:
         before, after = self._marks
         self._state.take_back(before, after)
         self._is_counted = after.calls == before.calls
+        if self._media is not None:
+            self._media.give_back()
 
     def _kept(self) -> tuple[ReasoningText, ...]:
         return () if self._shelf is None else self._shelf.take()
+
+    def _kept_media(self) -> tuple[Medium, ...]:
+        return () if self._media is None else self._media.take()
 
     def _read_user_text(self, messages: Any, *, is_clean: bool) -> None:
         text = user_text(messages)
@@ -228,7 +243,7 @@ class TurnRecorder:
     def close_call(self, closing: CallClosing) -> Group:
         """The open call, closed. The turn stays open: another call follows."""
         call = self._closed_call(closing)
-        return Group((call,), reasoning=self._kept())
+        return Group((call,), reasoning=self._kept(), media=self._kept_media())
 
     def close_turn(
         self,
@@ -274,7 +289,7 @@ class TurnRecorder:
         if access is not None:
             records.append(access)
         self._marks = before, self._state.mark()
-        return Group(tuple(records), reasoning=self._kept())
+        return Group(tuple(records), reasoning=self._kept(), media=self._kept_media())
 
     @staticmethod
     def _closed_call_row(records: list[Record]) -> ModelCall | None:

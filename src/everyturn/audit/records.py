@@ -20,7 +20,7 @@ from typing import Final, Literal
 
 import msgspec
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """The version of these types that a row says it was written under."""
 
 Outcome = Literal["success", "partial", "failure", "refused", "abandoned"]
@@ -338,6 +338,25 @@ class ReasoningText(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     redactions_json: str = REDACTIONS_NONE
 
 
+class Medium(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A file or medium that a deployment keeps (see `shelf`). No `Record`: no log holds one."""
+
+    media_id: str
+    """Keyed hash of `data`, of text with the rules' version; stands in the marks of it."""
+    timestamp: int
+    """When it first came."""
+    media_type: str
+    size_bytes: int
+    """Of what came."""
+    is_text: bool
+    data: bytes
+    """Of text its redacted form, in UTF-8; of all else what came."""
+    schema_version: int = SCHEMA_VERSION
+    redaction_applied: bool = False
+    redaction_rules_version: str | None = None
+    redactions_json: str = REDACTIONS_NONE
+
+
 class Content(msgspec.Struct, frozen=True, gc=False):
     """One message or tool definition, redacted, under the hash of what it says."""
 
@@ -382,6 +401,8 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     """For `ContentIndex.confirm`, once the group is committed; no store looks at it."""
     reasoning: tuple[ReasoningText, ...] = ()
     """Reasoning texts to keep; one that is kept already is no change."""
+    media: tuple[Medium, ...] = ()
+    """Media to keep; one that is kept already is no change."""
 
 
 def is_open(record: Record) -> bool:

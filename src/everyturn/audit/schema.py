@@ -222,6 +222,13 @@ _REASONING: Final = (
     "CREATE INDEX reasoning_texts_by_expiry ON reasoning_texts_rows (expires_at)",
 )
 
+_MEDIA: Final = (
+    # Apart from every log too. Who refers to a medium, its marks say; `erasure` looks for them.
+    "CREATE TABLE media (media_id TEXT PRIMARY KEY, timestamp INTEGER, media_type TEXT,"
+    " size_bytes INTEGER, is_text INTEGER, data BLOB, schema_version INTEGER,"
+    " redaction_applied INTEGER, redaction_rules_version TEXT, redactions_json TEXT)",
+)
+
 
 def _say_version(number: int) -> str:
     """Open records leave out what is as the types have it; these were written under `number`."""
@@ -235,6 +242,7 @@ _MORE: Final[dict[int, tuple[str, ...]]] = {
     1: _BASE_1,
     2: (_say_version(1),),
     3: (_say_version(2), *_REASONING),
+    4: (_say_version(3), *_MEDIA),
 }
 """Statements of a migration that no log gives."""
 

@@ -13,10 +13,12 @@ from rich.text import Text
 from everyturn import __version__
 from everyturn.audit.otel.spans import request_of
 from everyturn.cli.folder import data_option, opened
+from everyturn.cli.media_files import write_media
 from everyturn.cli.story import story
 from everyturn.cli.terminal import json_line
 from everyturn.store.document import document
 from everyturn.store.kept import LOCAL_OPERATOR
+from everyturn.store.media import refs_in, texts_of
 from everyturn.store.reader import PREFIX_CHARS_MIN, AmbiguousTurnId
 
 LABEL_WIDTH = 15
@@ -34,9 +36,21 @@ LABEL_WIDTH = 15
 @click.option(
     "--include-reasoning", is_flag=True, help="Reasoning as well, where the record keeps it."
 )
+@click.option(
+    "--media",
+    "media_folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the turn's files and media into DIR, where the record keeps them.",
+)
 @data_option
 def show_command(
-    turn_id: str, as_json: bool, as_otlp: bool, include_reasoning: bool, data: Path
+    turn_id: str,
+    as_json: bool,
+    as_otlp: bool,
+    include_reasoning: bool,
+    media_folder: Path | None,
+    data: Path,
 ) -> None:
     """Tell everything about the turn TURN_ID, in order.
 
@@ -46,6 +60,8 @@ def show_command(
     if as_otlp and (as_json or include_reasoning):
         raise click.UsageError("--otlp is a form of its own, and never holds reasoning.")
     turn_id = turn_id.lower()
+    if media_folder is not None:
+        _write_media(data, turn_id, media_folder)
     if as_otlp:
         _write(request_of(_read(data, turn_id), version=__version__))
         return
@@ -90,3 +106,27 @@ def _read(folder: Path, turn_id: str, *, include_reasoning: bool = False) -> dic
         click.echo(hint, err=True)
         sys.exit(1)
     return found
+
+
+def _write_media(data: Path, turn_id: str, folder: Path) -> None:
+    """Write a turn's media, and tell of each; ends the process with status 1 where it cannot."""
+    refs = refs_in(*texts_of(_read(data, turn_id)))
+    count = 0
+    try:
+        with opened(data) as reader:
+            for path, medium in write_media(reader.media(refs), folder):
+                count += 1
+                what = f"{medium.media_type}, {len(medium.data)} bytes"
+                click.echo(f"everyturn: {path}: {what}", err=True)
+    except FileExistsError as there:
+        click.echo(f"everyturn: {there.filename} is there and is another file.", err=True)
+        click.echo("Nothing is written over. Name another folder, or move that file.", err=True)
+        sys.exit(1)
+    except OSError as bad:
+        click.echo(f"everyturn: {folder} cannot be written: {bad.strerror}.", err=True)
+        sys.exit(1)
+    if not refs:
+        hint = 'They are kept with `[media] store = "keep"`, from the next turn on.'
+        click.echo(f"everyturn: the record keeps no files or media of this turn. {hint}", err=True)
+    elif count < len(refs):
+        click.echo(f"everyturn: {len(refs) - count} of {len(refs)} are gone.", err=True)

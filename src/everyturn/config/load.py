@@ -52,6 +52,8 @@ class Config:
     limits: Limits
     models: tuple[ModelConfig, ...]
     redaction: RedactionConfig
+    media_bytes_max: int = 0
+    """Of a file or medium that is kept; 0: none is."""
     tls: tuple[Path, Path] | None = None
     """Certificate chain and private key, in PEM; None: plain HTTP."""
     export_folder: Path | None = None
@@ -125,8 +127,8 @@ def _config(
     keys: tuple[KeyConfig, ...],
     redaction: RedactionConfig,
 ) -> Config:
-    gateway, service, audit, export, limits = (
-        values[name] for name in ("gateway", "service", "audit", "export", "limits")
+    gateway, service, audit, media, export, limits = (
+        values[name] for name in ("gateway", "service", "audit", "media", "export", "limits")
     )
     return Config(
         path=path,
@@ -153,6 +155,7 @@ def _config(
         models=models,
         keys=keys,
         redaction=redaction,
+        media_bytes_max=media["bytes_max"] if media["store"] == "keep" else 0,
         tls=_tls(gateway["tls_cert"], gateway["tls_key"]),
         export_folder=Path(export["folder"]) if export["daily"] else None,
     )

@@ -97,6 +97,23 @@ SECTIONS: Final[dict[str, tuple[Setting, ...]]] = {
             maximum=3650,
         ),
     ),
+    "media": (
+        Setting(
+            "store",
+            "str",
+            "hash",
+            "`hash`: of files and media records say type, length and a keyed hash. `keep`: they "
+            "rest in a table of their own, each once, text after secrets were removed.",
+            ("hash", "keep"),
+        ),
+        Setting(
+            "bytes_max",
+            "int",
+            10 * 1024 * 1024,
+            "Of one medium that is kept; a larger one stays a hash.",
+            minimum=1,
+        ),
+    ),
     "redaction": (
         Setting(
             "rules",

@@ -58,6 +58,8 @@ class RecordSettings:
     """Provider keys, and values the operator named: the first things that redaction knows."""
     rules: tuple[Rule, ...]
     """What redaction finds."""
+    media_bytes_max: int
+    """Of a file or medium that is kept; 0: none is."""
 
     def __repr__(self) -> str:
         return f"RecordSettings(is_on={self.is_on}, data={self.data})"
@@ -238,6 +240,7 @@ class TurnRecord:
             cleaner=recording.cleaner,
             contents=recording.contents,
             state=state,
+            media_bytes_max=settings.media_bytes_max,
         )
 
     async def open(

@@ -243,6 +243,7 @@ def _record_settings(config: Config) -> RecordSettings:
             *config.redaction.known,
         ),
         rules=config.redaction.rules,
+        media_bytes_max=config.media_bytes_max,
     )
 
 

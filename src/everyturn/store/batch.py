@@ -20,13 +20,14 @@ from everyturn.audit.records import (
     AccessEvent,
     ContentRef,
     Group,
+    Medium,
     ModelCall,
     ReasoningText,
     Record,
     TurnAudit,
     is_open,
 )
-from everyturn.store import kept
+from everyturn.store import kept, media
 from everyturn.store.base import RecordRefused
 from everyturn.store.rows import CODECS, NOWHERE_ELSE, REVISED, Elsewhere
 from everyturn.store.sharing import call_elsewhere, part_address, split_content, turn_elsewhere
@@ -91,6 +92,7 @@ class Batch:
         self._content_rows: list[Any] = []
         self._node_rows: list[Any] = []
         self._reasoning_rows: list[list[Any]] = []
+        self._media: list[Medium] = []
         self._inserts: dict[type[Record], list[list[Any]]] = {}
         self._replaces: dict[type[Record], list[list[Any]]] = {}
         self._retimed: dict[int, list[Any]] = {}
@@ -212,6 +214,8 @@ class Batch:
             self._stage_turn(step, group)
         if group.reasoning:
             self.stage_reasoning(group.reasoning)
+        if group.media:
+            self.stage_media(group.media)
         return True
 
     def _quick_steps(self, group: Group) -> list[_Step] | None:
@@ -292,6 +296,10 @@ class Batch:
         """Stage reasoning texts, each for the turn that brought it."""
         self._reasoning_rows += [kept.values_of(t, self.turn_key(t.turn_id)) for t in texts]
 
+    def stage_media(self, media: Sequence[Medium]) -> None:
+        """Stage media that are kept."""
+        self._media += media
+
     def _stage(self, step: _Step, key: int, turn_key: int | None, elsewhere: Elsewhere) -> None:
         record, before = step.record, step.before
         kind = type(record)
@@ -347,6 +355,9 @@ class Batch:
         if self._reasoning_rows:
             kept.insert(self._db, self._reasoning_rows)
             self._reasoning_rows.clear()
+        if self._media:
+            media.insert(self._db, self._media)
+            self._media.clear()
         for kind, rows in self._inserts.items():
             self._write_rows(CODECS[kind].insert_sql, rows)
         for kind, rows in self._replaces.items():

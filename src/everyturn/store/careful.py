@@ -52,6 +52,7 @@ def add(db: apsw.Connection, batch: Batch, group: Group) -> None:
     for record in group.records:
         _add_record(db, batch, record)
     batch.stage_reasoning(group.reasoning)
+    batch.stage_media(group.media)
     batch.write()
 
 

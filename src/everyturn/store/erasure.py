@@ -12,6 +12,7 @@ from typing import Final
 import apsw
 
 from everyturn.audit import schema
+from everyturn.store import media
 from everyturn.store.search import ERASURES
 
 COUNT_SQL: Final = (
@@ -22,7 +23,8 @@ COUNT_SQL: Final = (
 
 
 def erase(db: apsw.Connection, turn_keys: Sequence[int]) -> None:
-    """Delete these turns, their records and content nobody else refers to, in one transaction."""
+    """Delete these turns, their records, and content and media nobody else refers to, in one
+    transaction."""
     db.execute("CREATE TEMP TABLE IF NOT EXISTS erased (turn_key INTEGER PRIMARY KEY)")
     db.execute("DELETE FROM erased")
     db.executemany("INSERT OR IGNORE INTO erased VALUES (?)", [(key,) for key in turn_keys])
@@ -31,6 +33,7 @@ def erase(db: apsw.Connection, turn_keys: Sequence[int]) -> None:
     for table in ("turn_ids", "turn_ids_lookup", "open_records", "reasoning_texts_rows"):
         db.execute(f"DELETE FROM {table} WHERE turn_key IN (SELECT turn_key FROM erased)")
     _sweep(db)
+    media.sweep(db)
     db.execute(COUNT_SQL)
 
 

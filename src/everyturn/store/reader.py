@@ -8,7 +8,7 @@ Lists are rebuilt; what was escaped in text columns is as it was.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
@@ -17,8 +17,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from everyturn.audit import schema
-from everyturn.audit.records import ModelCall, Record, TurnAudit
-from everyturn.store import kept
+from everyturn.audit.records import Medium, ModelCall, Record, TurnAudit
+from everyturn.store import kept, media
 from everyturn.store.careful import with_texts
 from everyturn.store.lookup import indexed_to_sql, turn_hash
 from everyturn.store.opening import Moment, fetch, open_read_only
@@ -132,6 +132,10 @@ class Reader:
                 self._fetch("SELECT 1 FROM turn_audit_rows WHERE turn_key = ?", [key])
                 or self._open_rows(TurnAudit, key)
             )
+
+    def media(self, refs: Sequence[str]) -> Iterator[Medium]:
+        """The media that are kept under these names (`media.refs_in`), one at a time."""
+        return media.read(self._db, refs)
 
     def _of_turn(self, kind: type[Record], key: int) -> list[dict[str, Any]]:
         rows = f" WHERE {schema.turn_range_sql('?1')} AND r.turn_key = ?1"

@@ -399,6 +399,8 @@ def group_bytes(group: Group) -> int:
         size += len(content.text)
     for kept in group.reasoning:
         size += _ROW_BYTES + len(kept.text)
+    for medium in group.media:
+        size += _ROW_BYTES + len(medium.data)
     for record in group.records:
         if isinstance(record, ModelCall):
             size += len(record.response_json or "") + len(record.parameters_json or "")
