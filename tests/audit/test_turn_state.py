@@ -143,6 +143,24 @@ def test_counts_follow_what_is_recorded() -> None:
     assert TurnState().recount() is None
 
 
+def test_a_persons_review_stands_where_the_application_says_nothing_of_it() -> None:
+    """The turn is reviewed then, and tells where it has that from; a later call keeps it."""
+    state, told = TurnState(a_turn(outcome="success")), TurnState(a_turn())
+    told.say({"human_review_status": "queued"}, OPENED)
+    for each in (state, told):
+        each.count(Tally(human_reviews=1))
+
+    reviewed, queued = state.recount(), told.recount()
+
+    assert reviewed is not None
+    assert queued is not None
+    assert (reviewed.human_review_status, queued.human_review_status) == ("reviewed", "queued")
+    sources = json.loads(reviewed.sources_by_field_json or "")
+    assert (sources["human_review_status"], sources["outcome"]) == ("review", "gateway")
+    assert words_of(reviewed) == {}
+    assert TurnState(reviewed).recount() == reviewed
+
+
 def test_a_turn_belongs_to_who_came_first() -> None:
     """The first to claim a turn has it; a stored turn is its row's principal's."""
     state, stored = TurnState(), TurnState(a_turn(principal="a"))

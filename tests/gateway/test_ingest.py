@@ -340,6 +340,24 @@ async def test_counts_follow_records_that_come_apart(tmp_path: Path) -> None:
     assert unknown["turn"] is None
 
 
+@pytest.mark.parametrize("source, status", [("human", "reviewed"), ("llm-judge", "none")])
+async def test_a_persons_review_shows_on_its_turn(tmp_path: Path, source: str, status: str) -> None:
+    """Once, and through a restart; what no person wrote changes nothing."""
+    async with gateway_and_mock(tmp_path / "data", upstream_model="plain") as (running, _):
+        turn_id = (await running.chat("m")).headers["x-everyturn-turn-id"]
+        review = an_item("quality_reviews", turn_id, review_source=source)
+        await accepted(running, review)
+        await accepted(running, review)
+        turn = (await the_turn(running, turn_id))["turn"]
+    async with gateway_and_mock(tmp_path / "data") as (running, _):
+        again = (await the_turn(running, turn_id))["turn"]
+
+    assert turn["human_review_status"] == status
+    assert turn["outcome"] == "success"
+    assert turn["revision"] == (3 if source == "human" else 2)
+    assert again == turn
+
+
 async def test_no_secret_and_no_reasoning_rests(tmp_path: Path) -> None:
     """What applications send is redacted as everything is, in every log and every field."""
     turn_id = ids.generate_turn_id()

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
+from msgspec import structs
 
 from everyturn.audit.records import Group, ModelCall, TurnAudit
 from everyturn.audit.turn_state import NOTHING, Tally
+from everyturn.store.base import RecordRefused
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.standing import Standing, standing_of
 from tests.support.store_records import (
@@ -126,3 +129,46 @@ def test_a_call_that_was_cut_off_after_a_success_ends_its_turn(store: SqliteStor
 
     (row,) = store.scan(TurnAudit)
     assert (row.outcome, row.error_code) == ("failure", "gateway_interrupted")
+
+
+def marks(store: SqliteStore) -> int:
+    """Turns that are marked to be counted again."""
+    sql = "SELECT count(*) FROM store_numbers WHERE name LIKE 'uncounted:%'"
+    return int(apsw.Connection(str(store.path)).execute(sql).get)
+
+
+def test_counts_that_a_crash_left_behind_are_made_good(store: SqliteStore) -> None:
+    """Records whose turn has no row that counts them are counted at the next start."""
+    turn, told, named = closed_turn(a_turn()), closed_turn(a_turn()), a_turn()
+    store.append([Group((turn, told))])
+    elsewhere = closed_call(a_call(turn, transport="external", revision=0))
+    store.append([Group((a_tool_call(turn), a_retrieval(turn), elsewhere, a_tool_call(named)))])
+    store.append([Group((a_tool_call(told),))])
+    counted = structs.replace(told, tool_call_count=1, revision=told.revision + 1)
+    store.append([Group((counted,))])
+    before = marks(store)
+
+    store.close_interrupted(now=START)
+
+    rows = {row.turn_id: row for row in store.scan(TurnAudit)}
+    row = rows[turn.turn_id]
+    assert (row.model_call_count, row.tool_call_count, row.retrieval_count) == (1, 1, 1)
+    assert row.revision == turn.revision + 1
+    assert rows[told.turn_id] == counted
+    assert (before, marks(store)) == (2, 0)
+
+
+def test_what_could_not_be_written_is_marked_when_it_is(store: SqliteStore) -> None:
+    """A transaction that failed leaves no mark behind, and none is missing from the next one."""
+    turn = closed_turn(a_turn())
+    run = a_tool_call(turn)
+    store.append([Group((turn, run))])
+    with pytest.raises(RecordRefused):
+        store.append([Group((structs.replace(run, tool_name="other"), a_tool_call(turn)))])
+    refused = marks(store)
+
+    store.append([Group((a_tool_call(turn),))])
+
+    store.close_interrupted(now=START)
+    (row,) = store.scan(TurnAudit)
+    assert (refused, row.tool_call_count) == (1, 2)

@@ -3,6 +3,7 @@
 Pure. A turn has one row. The gateway makes it from its calls, the application says how its turn was
 in a record of its own, in either order and also while a call is under way. Field by field the
 application's words stand over what the gateway found out; what it does not say stays the gateway's.
+A person's review makes it `reviewed`, unless the application says where that stands.
 `sources_by_field_json` remembers which is which, so that a later call, a correction or the next
 start of the gateway keeps to it.
 
@@ -23,7 +24,7 @@ from everyturn.audit.records import REDACTIONS_NONE, TurnAudit
 from everyturn.errors import GatewayInterrupted
 from everyturn.wire import reader
 
-Source = Literal["application", "gateway"]
+Source = Literal["application", "gateway", "review"]
 
 _replace: Final = msgspec.structs.replace
 _BOOKKEEPING: Final = frozenset(
@@ -41,6 +42,8 @@ _NOBODY: Final = object()
 _MARK: Final = re.compile(r"\[redacted:([a-z0-9_]+)(?::[0-9a-f]{8})?\]")
 _DEFAULTS: Final = {field.name: field.default for field in msgspec.structs.fields(TurnAudit)}
 _FIELDS: Final = tuple(name for name in _DEFAULTS if name not in _BOOKKEEPING)
+_COUNTED: Final = ("model_call_count", "tool_call_count", "retrieval_count", "human_review_status")
+"""What a row says of the records of its turn."""
 
 
 class Tally(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +59,7 @@ class Tally(msgspec.Struct, frozen=True, gc=False):
     tools: int = 0
     """Runs of tools that were recorded."""
     retrievals: int = 0
+    human_reviews: int = 0
 
 
 NOTHING: Final = Tally()
@@ -115,6 +119,7 @@ class TurnState:
             tally,
             tools=max(tally.tools, before.tools),
             retrievals=max(tally.retrievals, before.retrievals),
+            human_reviews=max(tally.human_reviews, before.human_reviews),
         )
 
     def mark(self) -> Mark:
@@ -148,7 +153,8 @@ class TurnState:
         if not self.words and self.tally is NOTHING:
             return row
         row = self._counted(row)
-        return with_words(row, self.words) if self.words else row
+        is_reviewed = row.human_review_status != _DEFAULTS["human_review_status"]
+        return with_words(row, self.words) if self.words or is_reviewed else row
 
     def _next(self, row: TurnAudit) -> TurnAudit:
         settled = self.settle(row)
@@ -173,6 +179,8 @@ class TurnState:
             changes["tool_call_count"] = tools
         if tally.retrievals:
             changes["retrieval_count"] = tally.retrievals
+        if tally.human_reviews:
+            changes["human_review_status"] = "reviewed"
         return _replace(row, **changes) if changes else row
 
 
@@ -190,7 +198,7 @@ def with_words(row: TurnAudit, words: Mapping[str, Any]) -> TurnAudit:
         if name in words and name in said:
             sources[name] = "application"
         elif getattr(row, name) != _DEFAULTS[name]:
-            sources[name] = "gateway"
+            sources[name] = "review" if name == "human_review_status" else "gateway"
     return _replace(
         row, sources_by_field_json=reader.write_text(sources), redactions_json=_marks_in(row)
     )
@@ -228,6 +236,14 @@ def interrupted(row: TurnAudit, tally: Tally) -> TurnAudit:
     )
     words = words_of(row)
     return with_words(ended, words) if words else ended
+
+
+def counted_as(row: TurnAudit, tally: Tally) -> TurnAudit:
+    """The row as what is stored of its turn makes it, or the same object where it says that."""
+    counted = TurnState(row, tally).recount()
+    assert counted is not None
+    # Not its cost: a sum of the same numbers in another order may differ in the last digit.
+    return row if all(getattr(counted, n) == getattr(row, n) for n in _COUNTED) else counted
 
 
 def counted_again(row: TurnAudit, tally: Tally) -> TurnAudit:

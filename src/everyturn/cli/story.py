@@ -287,8 +287,8 @@ def _ending(turn: dict[str, Any]) -> Iterator[Line]:
     kind = "" if turn["failure_type"] == "none" else f", {turn['failure_type']}"
     code = "" if turn["error_code"] is None else f", {turn['error_code']}"
     yield Line("outcome", f"{turn['outcome'] or 'not said'}{kind}{code}")
-    if said:
-        told = [name for name, source in said.items() if source == "application"]
+    told = [name for name, source in (said or {}).items() if source == "application"]
+    if told:
         yield Line("application's", ", ".join(told))
     calls = ", ".join(
         counted(turn[key], word)

@@ -313,5 +313,8 @@ def _is_turn(item: _Item) -> bool:
 
 
 def _counts(item: _Item) -> bool:
-    """Whether the item is one of those that its turn counts."""
-    return not isinstance(item.taken.record, AccessEvent | QualityReview | TurnAudit)
+    """Whether the row of the item's turn tells of it."""
+    record = item.taken.record
+    if isinstance(record, QualityReview):
+        return record.review_source == "human"
+    return not isinstance(record, AccessEvent | TurnAudit)

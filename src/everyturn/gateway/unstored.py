@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
+from everyturn.audit.turn_state import words_of
 from everyturn.errors import AuditUnavailable, Failure
 from everyturn.store.base import StoreFailure
 from everyturn.store.writer import GroupWriter
@@ -85,7 +86,7 @@ def _without_response(row: ModelCall, failure: Failure) -> ModelCall:
 
 
 def _without_text(row: TurnAudit, failure: Failure, *, is_shown: bool) -> TurnAudit:
-    if row.sources_by_field_json is not None:
+    if words_of(row):
         return row
     row = msgspec.structs.replace(row, assistant_text=None)
     if row.outcome == "abandoned":

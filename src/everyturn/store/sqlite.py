@@ -21,7 +21,7 @@ import msgspec
 
 from everyturn.audit import schema
 from everyturn.audit.records import Group, ModelCall, Record, TurnAudit, is_open
-from everyturn.audit.turn_state import Tally, counted_again, interrupted
+from everyturn.audit.turn_state import Tally, counted_again, counted_as, interrupted
 from everyturn.errors import GatewayInterrupted
 from everyturn.store import careful, erasure
 from everyturn.store.base import RecordRefused, StoreFailure, StoreRefused
@@ -31,7 +31,9 @@ from everyturn.store.keeper import LOG_PAGES_MAX, Keeper
 from everyturn.store.kept import Expiry
 from everyturn.store.rows import CODECS
 from everyturn.store.search import forget_erased
+from everyturn.store.standing import tally_of
 from everyturn.store.state import Memory
+from everyturn.store.uncounted import Uncounted
 
 R = TypeVar("R", bound=Record)
 Durability = Literal["process", "disk"]
@@ -84,6 +86,7 @@ class SqliteStore:
                 migrate(self._db, self.folder)
                 self._memory = Memory(self._db)
                 self._expiry = Expiry(self._db)
+                self._uncounted = Uncounted(self._db)
             except apsw.Error as failure:
                 raise _not_opened(self.path, failure) from failure
             self._keeper = Keeper(self.path, syncs=durability == "process")
@@ -134,6 +137,7 @@ class SqliteStore:
                 if is_careful or not batch.add(group):
                     careful.add(self._db, batch, group)
             batch.write()
+            self._uncounted.note(groups, batch)
             self._db.execute("COMMIT")
         except apsw.ConstraintError:
             self._roll_back()
@@ -147,6 +151,7 @@ class SqliteStore:
             self._roll_back()
             raise
         batch.committed()
+        self._uncounted.committed()
 
     def _bring_keys(self, groups: Sequence[Group]) -> None:
         turns = {r.turn_id for group in groups for r in group.records if r.turn_id is not None}
@@ -255,8 +260,21 @@ class SqliteStore:
             groups.setdefault(turn.turn_id, []).append(ended)
         for records in groups.values():
             self.append([Group(records=tuple(records))])
+        self._count_again()
         self._set_number("interrupted_at", now)
         return len(turns)
+
+    def _count_again(self) -> None:
+        """Bring the counts up to date of turns whose records came before a crash, and no row since.
+
+        Nothing is under way when this is called.
+        """
+        for key, turn_id in self._uncounted.left():
+            for row in self._turn_rows(turn_id):
+                counted = counted_as(row, tally_of(self._db, key))
+                if counted is not row:
+                    self.append([Group((counted,))])
+        self._uncounted.clear()
 
     def _has_later_call(self, row_key: int) -> bool:
         """Whether a call of the gateway that was opened after this one, in its turn, has ended."""

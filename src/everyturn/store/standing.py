@@ -47,7 +47,7 @@ def standing_of(folder: Path, turn_ids: Sequence[str]) -> dict[str, Standing]:
             for start in range(0, len(turn_ids), _IDS_MAX):
                 keys.update(_keys(db, turn_ids[start : start + _IDS_MAX]))
             return {
-                turn_id: Standing(_row(db, key), _tally(db, key)) for turn_id, key in keys.items()
+                turn_id: Standing(_row(db, key), tally_of(db, key)) for turn_id, key in keys.items()
             }
     finally:
         db.close()
@@ -80,8 +80,11 @@ def _row(db: apsw.Connection, key: int) -> TurnAudit | None:
     return None
 
 
-def _tally(db: apsw.Connection, key: int) -> Tally:
-    """The sums of a turn's closed calls, and of its tool runs and retrievals."""
+def tally_of(db: apsw.Connection, key: int) -> Tally:
+    """The sums of a turn's closed calls, and of its tool runs, retrievals and reviews.
+
+    key: of the turn.
+    """
     ours: tuple[int, float | None] = (0, 0.0)
     elsewhere: tuple[int, float | None] = (0, 0.0)
     # A cost is owed by a call that reported usage or went well; one that is owed and not known
@@ -98,11 +101,13 @@ def _tally(db: apsw.Connection, key: int) -> Tally:
             elsewhere = sums
         else:
             ours = sums
-    ((tools, retrievals),) = fetch(
+    ((tools, retrievals, reviews),) = fetch(
         db,
         f"SELECT (SELECT count(*) FROM tool_calls_rows r WHERE {_IN_TURN}),"
-        f" (SELECT count(*) FROM retrieval_events_rows r WHERE {_IN_TURN})",
+        f" (SELECT count(*) FROM retrieval_events_rows r WHERE {_IN_TURN}),"
+        f" (SELECT count(*) FROM quality_reviews_rows r WHERE {_IN_TURN}"
+        " AND r.review_source = 'human')",
         (key,),
     )
-    tally = Tally(*ours, *elsewhere, int(tools), int(retrievals))
+    tally = Tally(*ours, *elsewhere, int(tools), int(retrievals), int(reviews))
     return NOTHING if tally == NOTHING else tally
