@@ -26,6 +26,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -125,8 +127,9 @@ async def _say(writer: asyncio.StreamWriter, choice: dict[str, object]) -> None:
 class Processes:
     """The three processes of a run."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, settings: str = "") -> None:
+        """settings: more lines of the model's entry."""
+        self.folder = folder
         self.gateway_port, self.server_port = _free_port(), _free_port()
         self.log = folder / "calls.log"
         url = f"http://127.0.0.1:{self.server_port}/v1"
@@ -143,6 +146,7 @@ class Processes:
         (folder / "everyturn.toml").write_text(
             f'[gateway]\nport = {self.gateway_port}\ndata = "data"\n[[models]]\nname = "m"\n'
             'preset = "generic-strict"\ntransport = "worker"\nworker = "box"\ntarget = "server"\n'
+            + settings
         )
 
     async def start(self, name: str) -> None:
@@ -150,7 +154,7 @@ class Processes:
         environment = {**os.environ}
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         process = self._running[name] = await asyncio.create_subprocess_exec(
-            *self._commands[name], cwd=self._folder, env=environment, stderr=asyncio.subprocess.PIPE
+            *self._commands[name], cwd=self.folder, env=environment, stderr=asyncio.subprocess.PIPE
         )
         assert process.stderr is not None
         async with asyncio.timeout(START_SECONDS):
@@ -177,7 +181,7 @@ class Processes:
         """A command that ends by itself; its stdout."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "everyturn", *arguments),
-            cwd=self._folder,
+            cwd=self.folder,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -262,38 +266,50 @@ def _take(event: bytes, seen: Seen) -> None:
 # ------------------------------------------------------------------------------------------ run
 
 
-async def run(kills: int, streams: int, folder: Path, seed: int) -> Tally:
-    """Stream while one process after the other is killed; `folder` keeps the record."""
-    draw, tally = random.Random(seed), Tally(streams_min=streams)
-    processes = Processes(folder)
+@asynccontextmanager
+async def streaming(
+    processes: Processes, tally: Tally, dialled_port: int | None = None
+) -> AsyncIterator[None]:
+    """Clients stream through the three processes; at the end the record is examined.
+
+    dialled_port: where the worker finds the gateway, if something stands between.
+    """
     try:
         for name in ("server", "gateway"):
             await processes.start(name)
         code = await processes.once("worker", "invite", "box", "--data", "data")
-        dial = f"ws://127.0.0.1:{processes.gateway_port}"
+        dial = f"ws://127.0.0.1:{dialled_port or processes.gateway_port}"
         await processes.once("worker", "pair", "--gateway", dial, "--code", code)
         await processes.start("worker")
         port = processes.gateway_port
         clients = [asyncio.create_task(_client(port, tally)) for _ in range(CLIENTS)]
-        for number in range(kills):
-            await _flowing(tally)
-            await asyncio.sleep(draw.uniform(0.0, 0.4))
-            # Each in turn, so that a short run has all three.
-            victim = KILLED[number % len(KILLED)]
-            await processes.kill(victim)
-            tally.kills[victim] += 1
-            await processes.start(victim)
+        yield
         tally.is_over = True
         await asyncio.gather(*clients)
         await processes.kill("gateway")
         await processes.start("gateway")  # Closes what a killed one left open.
     finally:
         await processes.stop()
-    _examine(folder / "data", processes.log, tally)
+    _examine(processes.folder / "data", processes.log, tally)
+
+
+async def run(kills: int, streams: int, folder: Path, seed: int) -> Tally:
+    """Stream while one process after the other is killed; `folder` keeps the record."""
+    draw, tally = random.Random(seed), Tally(streams_min=streams)
+    processes = Processes(folder)
+    async with streaming(processes, tally):
+        for number in range(kills):
+            await flowing(tally)
+            await asyncio.sleep(draw.uniform(0.0, 0.4))
+            # Each in turn, so that a short run has all three.
+            victim = KILLED[number % len(KILLED)]
+            await processes.kill(victim)
+            tally.kills[victim] += 1
+            await processes.start(victim)
     return tally
 
 
-async def _flowing(tally: Tally) -> None:
+async def flowing(tally: Tally) -> None:
     """Wait until streams end well again. Raises TimeoutError where they never do."""
     before = tally.endings["done"]
     async with asyncio.timeout(END_SECONDS):
