@@ -178,19 +178,37 @@ def test_pure_layers_import_only_what_they_may() -> None:
 
 
 def test_every_import_is_a_declared_dependency() -> None:
-    """What src imports from others is a runtime dependency; the demo may use its extra."""
+    """What src imports from others is a runtime dependency; an extra is for its own modules."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {module_of(line) for line in project["dependencies"]}
-    for_demo = declared | {module_of(line) for line in project["optional-dependencies"]["demo"]}
+    extras = {
+        name: {module_of(line) for line in lines}
+        for name, lines in project["optional-dependencies"].items()
+    }
 
     undeclared = [
         f"{place(path, line)} {module}"
         for path in python_files(SRC)
         for module, line in third_party(path)
-        if module not in (for_demo if path.stem.startswith("demo") else declared)
+        if module not in declared | extras.get(extra_of(path), set())
     ]
 
     assert not undeclared
+
+
+def test_pyarrow_is_imported_when_a_file_needs_it() -> None:
+    """An extra that may be absent, and is large, is imported by functions only."""
+    tree = ast.parse((PACKAGE / "bench" / "parquet.py").read_text(encoding="utf-8"))
+    at_once = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+
+    assert not [line for line in map(ast.unparse, at_once) if "pyarrow" in line]
+
+
+def extra_of(path: Path) -> str:
+    """The extra that a module may use."""
+    if path == PACKAGE / "bench" / "parquet.py":
+        return "parquet"
+    return "demo" if path.stem.startswith("demo") else ""
 
 
 def module_of(requirement: str) -> str:

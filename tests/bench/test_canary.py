@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from everyturn.bench.closing import CLOSED, close
 from everyturn.bench.exporting import inspect_logs, jsonl
 from everyturn.bench.folder import ROWS, RunRefused, replace
 from everyturn.bench.judge_run import judge
 from everyturn.bench.manifest import read_manifest
+from everyturn.bench.parquet_export import write_parquet
 from everyturn.bench.report import report_html
 from everyturn.bench.session import Hooks, Options
 from everyturn.bench.summary import read_run, summarise, write_summary
@@ -90,6 +92,11 @@ async def test_keys_and_reasoning_are_nowhere_but_where_they_may_be(tmp_path: Pa
     out.mkdir()
     (out / "rows.jsonl").write_bytes(b"".join(jsonl(joined)))
     inspect_logs(joined, out)
+    write_parquet(joined, tmp_path / "rows.parquet")
+    # Unpacked, for nothing can be found in compressed pages.
+    unpacked = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
+    assert len(unpacked) == 4
+    (out / "parquet.txt").write_text(repr(unpacked), encoding="utf-8")
     row = next(row for row in made.rows() if row.cell == "plain")
     assert row.turn_id is not None
     told = story(joined, find_row(path, row.turn_id, include_reasoning=False))

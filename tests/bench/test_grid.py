@@ -137,6 +137,12 @@ def test_a_csv_line_of_another_width_is_refused(tmp_path: Path, text: str) -> No
         load_items(data(tmp_path, text, "items.csv"), seed=0)
 
 
+def test_a_csv_column_of_attributes_is_refused(tmp_path: Path) -> None:
+    """There each column of another name is an attribute; one for all of them would be lost."""
+    with pytest.raises(ConfigError, match=r":2: .*`attributes` is no column"):
+        load_items(data(tmp_path, "item_id,question,attributes\n1,a,b\n", "items.csv"), seed=0)
+
+
 @pytest.mark.parametrize("name", ["items.xlsx", "absent.jsonl"])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
     """Another format or no file at all."""

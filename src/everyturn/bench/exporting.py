@@ -1,4 +1,7 @@
-"""A run for other programs: joined rows as JSONL, or logs that Inspect AI reads. No reasoning."""
+"""A run for other programs: joined rows as JSONL, or logs that Inspect AI reads. No reasoning.
+
+Parquet has a module of its own, `parquet_export`.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,24 @@ from typing import Any, Final
 
 import msgspec
 
-from everyturn.bench.folder import replace
+from everyturn.bench.folder import replace, replacing
 from everyturn.bench.manifest import Manifest
 from everyturn.bench.metrics import JUDGED
 from everyturn.bench.viewing import Joined
 
-FORMATS: Final = ("jsonl", "inspect")
+FORMATS: Final = ("jsonl", "parquet", "inspect")
 
 
 def jsonl(joined: Joined) -> Iterator[bytes]:
     """Each row as a line, with its question, what was expected, verdict and rationale."""
     for row in joined.rows():
         yield msgspec.json.encode(row) + b"\n"
+
+
+def write_jsonl(joined: Joined, out: Path) -> None:
+    """The same as a file, which is there whole or not at all."""
+    with replacing(out) as file:
+        file.writelines(jsonl(joined))
 
 
 def inspect_logs(joined: Joined, folder: Path) -> list[Path]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import BinaryIO, Final
 
 MANIFEST: Final = "manifest.json"
 ITEMS: Final = "items.jsonl"
@@ -151,23 +152,30 @@ class RunFolder:
     def rewrite(self, name: str, keep: Callable[[bytes], bool]) -> None:
         """Leave only the lines of a file that `keep` says; at once, as `replace`."""
         path = self.file(name)
-        half = path.with_name(f".{name}.new")
-        with path.open("rb") as source, open(half, "wb", opener=_private) as target:
+        with path.open("rb") as source, replacing(path) as target:
             target.writelines(line for line in source if line.endswith(b"\n") and keep(line))
-            target.flush()
-            os.fsync(target.fileno())
-        half.replace(path)
 
 
 def replace(path: Path, content: bytes, *, is_synced: bool = True) -> None:
     """Write a whole private file at once. is_synced: False where its loss does no harm."""
-    half = path.with_name(f".{path.name}.new")
-    with open(half, "wb", opener=_private) as file:
+    with replacing(path, is_synced=is_synced) as file:
         file.write(content)
-        if is_synced:
-            file.flush()
-            os.fsync(file.fileno())
-    half.replace(path)
+
+
+@contextmanager
+def replacing(path: Path, *, is_synced: bool = True) -> Iterator[BinaryIO]:
+    """A private file that takes the place of `path` when the block ends well, and else is gone."""
+    half = path.with_name(f".{path.name}.new")
+    try:
+        with open(half, "wb", opener=_private) as file:
+            yield file
+            if is_synced:
+                file.flush()
+                os.fsync(file.fileno())
+        half.replace(path)
+    except BaseException:
+        half.unlink(missing_ok=True)
+        raise
 
 
 def _private(path: str, flags: int) -> int:

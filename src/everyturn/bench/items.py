@@ -1,4 +1,4 @@
-"""Items: what is asked, and what is expected. JSONL and CSV; each fault names its line.
+"""Items: what is asked, and what is expected. JSONL, CSV, Parquet; each fault names its line.
 
 A data set is known by the SHA-256 of its bytes and of the ids that were selected, so that a run is
 never resumed over other data than it began with.
@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from everyturn.bench.grid import Data
+from everyturn.bench.parquet import item_rows
 from everyturn.errors import ConfigError
 
 FAULTS_MAX: Final = 20
@@ -57,7 +58,8 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 def load_items(data: Data, seed: int, limit: int | None = None) -> Items:
     """The items of a data set: a seeded sample where one is asked for, then at most `limit`.
 
-    Raises ConfigError for a file that cannot be read and for each line that is wrong.
+    Raises ConfigError for a file that cannot be read and for each line that is wrong; the lines of
+    a Parquet file are its rows, counted from 1.
     """
     raw = _bytes(data.path)
     suffix = Path(data.path).suffix.lower()
@@ -65,10 +67,12 @@ def load_items(data: Data, seed: int, limit: int | None = None) -> Items:
         rows: Iterable[tuple[int, Any]] = _jsonl(raw)
     elif suffix == ".csv":
         rows = _csv(raw, data.path)
+    elif suffix == ".parquet":
+        rows = item_rows(raw, data.path, Item.__struct_fields__)
     else:
-        what = "is neither JSONL nor CSV."
+        what = "is neither JSONL, CSV nor Parquet."
         raise ConfigError(data.path, [(0, "data.path", what, "Convert it to JSONL.")])
-    items = _checked(rows, data.path)
+    items = _checked(rows, data.path, "row" if suffix == ".parquet" else "line")
     chosen = _sample(items, data, seed)
     if limit is not None:
         chosen = chosen[:limit]
@@ -173,6 +177,10 @@ def _csv(raw: bytes, path: str) -> Iterator[tuple[int, Any]]:
                 wrong = ValueError("the line has more or fewer fields than the first one")
                 yield reader.line_num, wrong
                 continue
+            if "attributes" in row:
+                why = "`attributes` is no column; each of another name is an attribute"
+                yield reader.line_num, ValueError(why)
+                continue
             value: dict[str, Any] = {name: text for name, text in row.items() if name in known}
             value["expected"] = row.get("expected", "").split("|") if row.get("expected") else []
             value["attributes"] = {name: text for name, text in row.items() if name not in known}
@@ -207,7 +215,7 @@ def _item(value: Any) -> Item:
     return item
 
 
-def _checked(rows: Iterable[tuple[int, Any]], path: str) -> list[Item]:
+def _checked(rows: Iterable[tuple[int, Any]], path: str, line_word: str) -> list[Item]:
     faults: list[tuple[int, str, str, str]] = []
     first: dict[str, int] = {}
     items: list[Item] = []
@@ -219,12 +227,12 @@ def _checked(rows: Iterable[tuple[int, Any]], path: str) -> list[Item]:
             faults.append((line, "items", f"{bad}.", hint))
             continue
         if item.item_id in first:
-            what = f"has the `item_id` of line {first[item.item_id]}."
+            what = f"has the `item_id` of {line_word} {first[item.item_id]}."
             faults.append((line, "items", what, "Ids are unique."))
         first.setdefault(item.item_id, line)
         items.append(item)
     if not items and not faults:
-        faults.append((0, "items", "holds no item.", "One item a line."))
+        faults.append((0, "items", "holds no item.", f"One item a {line_word}."))
     if faults:
         more = len(faults) - FAULTS_MAX
         told = faults[:FAULTS_MAX]

@@ -30,6 +30,15 @@ _ORDERS: Final[dict[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
 }
 
+JOINED: Final[dict[str, Any]] = {
+    "question": str,
+    "expected": list[str],
+    "judge_verdict": str | None,
+    "judge_label": str | None,
+    "judge_rationale": str | None,
+}
+"""What is joined to a row, with its type, in the order of `Joined.joined`."""
+
 
 class Joined:
     """A run whose rows can be looked at one by one."""
