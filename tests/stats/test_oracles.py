@@ -1,5 +1,5 @@
 """Published worked examples: each figure stands in its source, or was recomputed from the data with
-statsmodels, scikit-learn and scipy, which are too heavy to install for this alone."""
+statsmodels, scikit-learn and scipy; `test_libraries` compares with them on drawn data."""
 
 from __future__ import annotations
 
