@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 
 import pytest
 
 from everyturn.audit.cleaning import Cleaner
+from everyturn.audit.media import hash_media
 from everyturn.audit.redact import Redactor
 from everyturn.audit.shelf import MediaShelf, read_text
 
@@ -149,3 +151,50 @@ def test_parameters_with_media_are_taken_each_time() -> None:
 
     assert first == again
     assert len(shelf.take()) == 1
+
+
+FILE = f"name,key\r\nmine,{SECRET}\r\n>>>???~~~\r\n".encode() * 4
+BASE64 = base64.b64encode(FILE).decode()
+LINES = "\n".join(BASE64[start : start + 76] for start in range(0, len(BASE64), 76))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"data:text/csv;base64,{BASE64}",
+        f"data:text/csv;base64,{LINES}",
+        f"data:text/csv;base64,{LINES}\n".replace("\n", "\r\n"),
+        f"data:text/csv;base64,{BASE64}".replace("+", "%2B").replace("/", "%2F"),
+        f"see data:text/csv;base64,{BASE64} and say",
+    ],
+)
+def test_a_file_is_taken_whole_however_its_base64_was_written(url: str) -> None:
+    """In one line, in lines, percent-encoded, in prose: the same medium, without its secrets."""
+    assert "+" in BASE64
+    shelf = a_shelf()
+
+    marked = hash_media({"url": url}, KEY, shelf.keep)["url"]
+
+    (medium,) = shelf.take()
+    assert f":{len(FILE)}:{medium.media_id}:redacted]" in marked
+    assert medium.data.startswith(b"name,key\r\nmine,[redacted:openai_key:")
+    assert medium.data.count(b"[redacted:openai_key:") == 4
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"data:text/csv;base64,{BASE64[:-8]}!{BASE64[-8:]}",
+        f"data:text/csv;base64,{BASE64[:101]}",
+        f"look at this: data:text/csv;base64,{LINES}",
+    ],
+)
+def test_what_may_be_half_a_file_is_not_kept(url: str) -> None:
+    """Broken base64, and base64 in prose that may go on in the next line, stay hashes: half a
+    secret is told by no rule."""
+    shelf = a_shelf()
+
+    marked = hash_media({"url": url}, KEY, shelf.keep)["url"]
+
+    assert re.search(r"\[media:text/csv:\d+:[0-9a-f]{32}:unreadable\]", marked)
+    assert shelf.take() == ()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final
@@ -35,6 +36,9 @@ _BARE: Final = frozenset({"file_data", "b64_json"})
 
 _TYPE_NAMES: Final = ("format", "media_type", "mime_type", "mimeType")
 UNKNOWN: Final = "unknown"
+UNREADABLE: Final = "unreadable"
+_GOES_ON: Final = re.compile(rb"\r?\n[ \t]*[A-Za-z0-9+/=_-]|%")
+_BASE64_LINES: Final = re.compile(r"[A-Za-z0-9+/=_\r\n-]*")
 _IN_TEXT: Final = Pattern(
     r"data:[A-Za-z0-9.+/-]{0,100}(?:;[A-Za-z0-9_.+=\"-]{1,100}){0,8};base64,[A-Za-z0-9+/=_-]{64,}"
 )
@@ -48,9 +52,10 @@ def hash_media(tree: Any, key: bytes, take: Take | None = None) -> Any:
     return _Walk(key, take).any(tree)
 
 
-def media_mark(kind: str, content: bytes, key: bytes) -> str:
-    """The mark of one medium."""
-    return f"[media:{kind}:{len(content)}:{media_hash(content, key)}]"
+def media_mark(kind: str, content: bytes, key: bytes, word: str = "") -> str:
+    """The mark of one medium. word: what became of it, where media are kept."""
+    end = f":{word}" if word else ""
+    return f"{MARK}{kind}:{len(content)}:{media_hash(content, key)}{end}]"
 
 
 def media_hash(content: bytes, key: bytes) -> str:
@@ -94,13 +99,14 @@ class _Walk:
             return text
         if text.startswith("data:"):
             return self._url(text)
-        return self._mark(kind, None, _decoded(text))
+        return self._mark(kind, None, *_decoded(text))
 
     def _text(self, text: str) -> str:
         if "data:" not in text:
             return text
-        if text.startswith("data:") and "," in text[:1024] and not any(c in text for c in " \n"):
-            return self._url(text)
+        if text.startswith("data:") and "," in text[:1024]:
+            if not any(c in text for c in " \n") or _is_wrapped(text):
+                return self._url(text)
         raw = encode(text)
         spans = _IN_TEXT.spans(raw)
         if not spans:
@@ -109,24 +115,30 @@ class _Walk:
         pieces: list[bytes] = []
         done = 0
         for start, end in spans:
-            pieces += [given[done:start], self._url(raw[start:end].decode()).encode()]
+            # Base64 may go on in the next line: what may be half a medium is not kept.
+            is_whole = _GOES_ON.match(raw, end) is None
+            mark = self._url(raw[start:end].decode(), is_whole=is_whole)
+            pieces += [given[done:start], mark.encode()]
             done = end
         pieces.append(given[done:])
         return b"".join(pieces).decode("utf-8", "surrogatepass")
 
-    def _url(self, url: str) -> str:
+    def _url(self, url: str, *, is_whole: bool = True) -> str:
         head, _, payload = url[len("data:") :].partition(",")
         kind, *parameters = head.split(";")
         if "base64" in parameters:
-            content = _decoded(payload)
+            content, is_read = _decoded(payload)
+            is_read = is_read and is_whole
         else:
-            content = unquote_to_bytes(payload.encode("utf-8", "surrogatepass"))
-        return self._mark(kind or "text/plain", _charset(parameters), content)
+            content, is_read = unquote_to_bytes(payload.encode("utf-8", "surrogatepass")), True
+        return self._mark(kind or "text/plain", _charset(parameters), content, is_read)
 
-    def _mark(self, kind: str, charset: str | None, content: bytes) -> str:
-        if self._take is not None:
-            return self._take(kind, charset, content)
-        return media_mark(kind, content, self._key)
+    def _mark(self, kind: str, charset: str | None, content: bytes, is_read: bool) -> str:
+        if self._take is None:
+            return media_mark(kind, content, self._key)
+        if not is_read:
+            return media_mark(kind, content, self._key, UNREADABLE)
+        return self._take(kind, charset, content)
 
 
 def _charset(parameters: list[str]) -> str | None:
@@ -150,12 +162,27 @@ def _kind_of(value: dict[str, Any]) -> str:
     return UNKNOWN
 
 
-def _decoded(text: str) -> bytes:
-    """The bytes of base64 text; of text that is not base64, its own."""
+def _is_wrapped(url: str) -> bool:
+    """Whether a data URL is base64 in lines of one length, but for the last."""
+    head, _, payload = url.partition(",")
+    first, *lines = payload.rstrip("\r\n").split("\n")
+    size = len(first)
+    return (
+        head.endswith(";base64")
+        and 60 <= size <= 100
+        and all(len(line) == size for line in lines[:-1])
+        and all(len(line) <= size for line in lines[-1:])
+        and _BASE64_LINES.fullmatch(payload) is not None
+    )
+
+
+def _decoded(text: str) -> tuple[bytes, bool]:
+    """The bytes of base64 text, and True; of text that is not base64, its own, and False."""
     data = text.encode("utf-8", "surrogatepass")
-    compact = data.replace(b"\n", b"").replace(b"\r", b"").replace(b"%3D", b"=")
+    compact = unquote_to_bytes(data) if b"%" in data else data
+    compact = compact.replace(b"\n", b"").replace(b"\r", b"")
     compact = compact.replace(b"-", b"+").replace(b"_", b"/").rstrip(b"=")
     try:
-        return base64.b64decode(compact + b"=" * (-len(compact) % 4), validate=True)
+        return base64.b64decode(compact + b"=" * (-len(compact) % 4), validate=True), True
     except (binascii.Error, ValueError):
-        return data
+        return data, False

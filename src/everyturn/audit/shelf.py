@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from everyturn.audit.cleaning import Cleaner
-from everyturn.audit.media import UNKNOWN
+from everyturn.audit.media import UNKNOWN, UNREADABLE
 from everyturn.audit.records import REDACTIONS_NONE, Medium
 from everyturn.audit.redact import Redacted
 from everyturn.wire import reader
@@ -42,6 +42,7 @@ _MARKS: Final = (
 _CONTROL_BYTES: Final = bytes(b for b in range(32) if b not in b"\t\n\v\f\r\x1b") + b"\x7f"
 """What stands in nearly every file that is no text, and in no text."""
 _CONTROLS: Final = re.compile(f"[{re.escape(_CONTROL_BYTES.decode())}]")
+_CONTROLS_IN_BYTES: Final = re.compile(b"[%b]" % re.escape(_CONTROL_BYTES))
 
 
 class MediaShelf:
@@ -63,7 +64,7 @@ class MediaShelf:
         try:
             text = read_text(kind, charset, content)
         except (UnicodeError, LookupError):  # LookupError: a charset that Python has not
-            return self._mark(kind, content, self._cleaner.media_hash(content), "unreadable")
+            return self._mark(kind, content, self._cleaner.media_hash(content), UNREADABLE)
         if text is None:
             name = self._put(kind, content, content, None)
             return self._mark(kind, content, name, "kept")
@@ -148,4 +149,4 @@ def _ways(charset: str | None, content: bytes) -> Iterator[str]:
 
 def _is_plain(content: bytes) -> bool:
     """Whether bytes may be text with eight bits a character."""
-    return len(content.translate(None, _CONTROL_BYTES)) == len(content)
+    return _CONTROLS_IN_BYTES.search(content) is None
