@@ -18,6 +18,7 @@ from everyturn.cli.story import story
 from everyturn.cli.terminal import json_line
 from everyturn.store.document import document
 from everyturn.store.kept import LOCAL_OPERATOR
+from everyturn.store.local_reads import note
 from everyturn.store.media import refs_in, texts_of
 from everyturn.store.reader import PREFIX_CHARS_MIN, AmbiguousTurnId
 
@@ -94,9 +95,11 @@ def _write(told: Any) -> None:
 def _read(folder: Path, turn_id: str, *, include_reasoning: bool = False) -> dict[str, Any]:
     try:
         with opened(folder) as reader:
-            found = reader.turn(
-                turn_id, include_reasoning=include_reasoning, permissions=LOCAL_OPERATOR
-            )
+            found = reader.turn(turn_id)
+            if found is not None and include_reasoning:
+                # First, so that what cannot be noted is not read.
+                note(folder, _id_of(found))
+                found = reader.turn(turn_id, include_reasoning=True, permissions=LOCAL_OPERATOR)
     except AmbiguousTurnId as unclear:
         click.echo(f"everyturn: {unclear}", err=True)
         sys.exit(1)
@@ -106,6 +109,14 @@ def _read(folder: Path, turn_id: str, *, include_reasoning: bool = False) -> dic
         click.echo(hint, err=True)
         sys.exit(1)
     return found
+
+
+def _id_of(found: dict[str, Any]) -> str:
+    """The whole id of a turn that was found by its beginning; any row of it has that."""
+    rows = (
+        [found["turn"]] if found["turn"] else [one for rows in found.values() for one in rows or ()]
+    )
+    return str(rows[0]["turn_id"])
 
 
 def _write_media(data: Path, turn_id: str, folder: Path) -> None:

@@ -28,12 +28,14 @@ from everyturn.errors import AuditUnavailable, Failure, NotPermitted
 from everyturn.gateway.call import CallResult
 from everyturn.gateway.http import Exchange, failure_body, failure_frame
 from everyturn.gateway.keys import redaction_key
+from everyturn.gateway.local_reads import LocalReads
 from everyturn.gateway.log import Log
 from everyturn.gateway.models import Model
 from everyturn.gateway.turn_states import TurnStates
 from everyturn.gateway.unstored import Unstored, without_answer
 from everyturn.presets.price import price_of
 from everyturn.store.document import document
+from everyturn.store.local_reads import LocalRead
 from everyturn.store.reader import Reader
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.writer import GroupWriter
@@ -98,11 +100,13 @@ class Recording:
             queue_bytes_max=settings.queue_bytes_max,
         )
         self.unstored = Unstored(self._writer, self._count_unrecorded)
+        self._local_reads = LocalReads(settings.data, self._record_local_read, log)
 
     def start(self) -> None:
         """Begin to write; on the event loop that will record."""
         if self._writer is not None:
             self._writer.start()
+            self._local_reads.start()
 
     def _count_unrecorded(self) -> None:
         self.unrecorded_turns += 1
@@ -188,6 +192,24 @@ class Recording:
             redaction_rules_version=self.cleaner.version,
         )
 
+    async def _record_local_read(self, read: LocalRead) -> None:
+        settings = self.settings
+        event = AccessEvent(
+            access_id=read.access_id,
+            timestamp=read.timestamp,
+            service=settings.service or None,
+            instance=settings.instance or None,
+            environment=settings.environment or None,
+            turn_id=read.turn_id,
+            principal="local operator",
+            method="CLI",
+            path_template="everyturn show --include-reasoning",
+            status_code=200,
+            redaction_applied=True,
+            redaction_rules_version=self.cleaner.version,
+        )
+        await self.append(Group((event,)))
+
     def read_turn(
         self, turn_id: str, *, include_reasoning: bool, permissions: frozenset[str]
     ) -> dict[str, Any] | None:
@@ -207,6 +229,7 @@ class Recording:
         """Write what is queued and close the store."""
         if self._writer is not None:
             self.unstored.stop()
+            self._local_reads.stop()
             await self._writer.close()
 
 
