@@ -150,7 +150,7 @@ def test_nothing_of_a_day_is_left_out(store: SqliteStore, tmp_path: Path) -> Non
         assert all(len(span["traceId"]) == 32 and len(span["spanId"]) == 16 for span in spans)
     root, child = lines[0]
     assert (child["traceId"], child["parentSpanId"]) == (root["traceId"], root["spanId"])
-    assert child["attributes"]["everyturn.made_ids"] == "trace_id,span_id,parent_span_id"
+    assert child["attributes"]["everyturn.made"] == "trace_id,span_id,parent_span_id"
 
 
 def test_the_same_bytes_again_however_it_is_read(store: SqliteStore, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from everyturn.audit.otel.values import any_value
 from everyturn.audit.records import Group, TurnAudit
 from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import (
@@ -31,7 +32,9 @@ ANSWER = {
             "message": {
                 "role": "assistant",
                 "content": "on its way",
-                "reasoning_content": "[reasoning:9 chars]",
+                "reasoning_content": {
+                    "everyturn_reasoning": {"chars": 9, "carrier": "reasoning_content"}
+                },
                 "tool_calls": [
                     {
                         "id": "c1",
@@ -52,16 +55,17 @@ def fill_turn(store: SqliteStore, at: int) -> TurnAudit:
     ids = {"trace_id": TRACE, "parent_span_id": "00f067aa0ba902b7"}
     turn = a_turn(
         timestamp=at, **{**ids, "parent_span_id": None}, span_id="00f067aa0ba902b7",
-        chat_id="c1", project_id="shop", plugin="1c", service="shop", environment="test",
-        request_id="req-1", user_text="where is order 7?", prompt_id="p", prompt_version="3",
+        chat_id="c1", project_id="shop", principal="app", plugin="1c",
+        service="shop", environment="test", request_id="req-1",
+        user_text="where is order 7?", prompt_id="p", prompt_version="3",
         attributes_json='{"base_id":"b"}',
     )  # fmt: skip
     call = a_call(
         turn, **ids, timestamp=at + 1_000, span_id="00f067aa0ba902c1", provider_id="mistral",
         provider_type="openai_chat", base_url="http://models.test:9000/v1", requested_model="m",
         served_model_name="m-2", model_registry_id="m", stream=False, temperature=0.5,
-        max_tokens=64, prompt_messages_json=json.dumps(MESSAGES), tools_json=json.dumps(TOOLS),
-        parameters_json='{"seed":3,"top_p":0.50,"stop":"x"}',
+        max_tokens=64, transport="direct", prompt_messages_json=json.dumps(MESSAGES),
+        tools_json=json.dumps(TOOLS), parameters_json='{"seed":3,"top_p":0.50,"stop":"x"}',
     )  # fmt: skip
     closing = closed_call(
         call, response_json=json.dumps(ANSWER), prompt_tokens=11, completion_tokens=5,
@@ -88,7 +92,7 @@ def fill_turn(store: SqliteStore, at: int) -> TurnAudit:
     access = an_access(
         turn, trace_id=TRACE, span_id=turn.span_id, timestamp=at, service="shop", instance="i1",
         environment="test", method="POST", path_template="/v1/chat/completions", status_code=200,
-        duration_ms=13.5, request_size_bytes=100, client_type="other",
+        duration_ms=13.5, principal="app", request_size_bytes=100, client_type="other",
     )  # fmt: skip
     store.append([Group((turn, call))])
     done = closed_turn(
@@ -116,3 +120,26 @@ def told(attributes: list[dict[str, Any]]) -> dict[str, Any]:
         ((form, value),) = one["value"].items()
         found[one["key"]] = int(value) if form == "intValue" else value
     return found
+
+
+def a_span(number: int, parent: int | None = None, *, code: int = 0, **said: Any) -> dict[str, Any]:
+    """A span as another program writes it, two milliseconds long; later numbers start earlier."""
+    start = 1_795_000_000_000_000_000 - number * 1_000
+    span = {
+        "traceId": TRACE.upper(),
+        "spanId": f"{number:016x}",
+        "name": f"span {number}",
+        "startTimeUnixNano": str(start),
+        "endTimeUnixNano": start + 2_000_000,
+        "attributes": [{"key": key, "value": any_value(value)} for key, value in said.items()],
+        "status": {"code": code} if code else {},
+    }
+    return span if parent is None else {**span, "parentSpanId": f"{parent:016x}"}
+
+
+def a_line(*spans: dict[str, Any]) -> str:
+    """A request with these spans, of a service with a name."""
+    said = {"service.name": "svc", "telemetry.sdk.name": "other"}
+    resource = [{"key": key, "value": {"stringValue": value}} for key, value in said.items()]
+    group = {"resource": {"attributes": resource}, "scopeSpans": [{"spans": list(spans)}]}
+    return json.dumps({"resourceSpans": [group]})

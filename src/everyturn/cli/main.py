@@ -18,6 +18,7 @@ COMMANDS: Final[Places] = {
     "find": ("everyturn.cli.find", "find_command"),
     "failures": ("everyturn.cli.failures", "failures_command"),
     "export": ("everyturn.cli.export", "export_command"),
+    "import": ("everyturn.cli.import_spans", "import_command"),
     "presets": ("everyturn.cli.presets", "presets_command"),
     "check": ("everyturn.cli.check", "check_command"),
     "key": ("everyturn.cli.key", "key_command"),

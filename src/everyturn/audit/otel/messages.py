@@ -140,8 +140,8 @@ class Read:
     def _flat(self, entry: dict[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = {"role": entry.get("role"), "content": entry.get("content")}
         parts = []
-        for one in entry.get("contents", []):
-            part = one.get("message_content", {})
+        for one in _dicts(entry.get("contents")):
+            part = _dict(one.get("message_content"))
             if _is_reasoning(part.get("type")):
                 self._leave_out(part.get("text"))
             else:
@@ -151,15 +151,12 @@ class Read:
         for name in ("tool_call_id", "name"):
             if name in entry:
                 told[name] = entry[name]
-        calls = [one.get("tool_call", {}) for one in entry.get("tool_calls", [])]
-        if calls:
+        calls = [_dict(one.get("tool_call")) for one in _dicts(entry.get("tool_calls"))]
+        asked = [(one, _dict(one.get("function"))) for one in calls]
+        if asked:
             told["tool_calls"] = [
-                _call(
-                    one.get("id"),
-                    one.get("function", {}).get("name"),
-                    one.get("function", {}).get("arguments"),
-                )
-                for one in calls
+                _call(one.get("id"), function.get("name"), function.get("arguments"))
+                for one, function in asked
             ]
         return told
 
@@ -178,6 +175,15 @@ def _call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
         "type": "function",
         "function": {"name": name, "arguments": _as_text(arguments)},
     }
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    """The object that a flat name leads to; an empty one where it leads to something else."""
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _as_text(value: Any) -> str:

@@ -115,26 +115,29 @@ def _turn_span(turn: Row, access: Row | None, reviews: Iterable[Row]) -> dict[st
     if turn["assistant_text"] is not None:
         said[names.OUTPUT_TYPE] = names.TEXT_TYPE
     if access is not None:
-        said.update(_access_attributes(access))
+        said.update(_access_attributes(access, turn))
+    made = []
     if turn["outcome"] == "failure" and "error.type" not in said:
         said["error.type"] = turn["failure_type"]
+        made.append("error_code")
     outcome = turn["outcome"]
     status = STATUS_ERROR if outcome == "failure" else STATUS_OK if outcome else STATUS_UNSET
     kind = SPAN_SERVER if access is not None else SPAN_INTERNAL
     name = " ".join(one for one in ("invoke_workflow", turn["plugin"]) if one)
     events = [event for row in reviews for event in _review_events(row)]
-    return _span("turn_audit", turn, name, kind, said, status, events=events)
+    return _span("turn_audit", turn, name, kind, said, status, events=events, made=made)
 
 
-def _access_attributes(access: Row) -> dict[str, Any]:
+def _access_attributes(access: Row, turn: Row) -> dict[str, Any]:
     """The request that a turn came of, beside the turn's own attributes."""
     said: dict[str, Any] = {}
     for name in names.NAMES["access_events"]:
         if access[name.field] is not None and name.field != "error_code":
             said[name.written[0]] = access[name.field]
     for field, value in access.items():
-        is_told = names.is_of_span(field) and field != "timestamp"
-        if value is not None and field not in NOT_CARRIED and not is_told and field != "turn_id":
+        is_told = field in NOT_CARRIED or field in ("turn_id", "span_id")
+        is_same = field in ("trace_id", "parent_span_id") and value == turn[field]
+        if value is not None and not is_told and not is_same:
             said[names.ACCESS + field] = value
     return said
 
@@ -151,6 +154,7 @@ def _child_span(log: str, row: Row, turn: Row | None) -> dict[str, Any]:
     said = _said(log, row)
     kind, name = SPAN_INTERNAL, ""
     status = STATUS_ERROR if row.get("error_code") else STATUS_UNSET
+    made = []
     match log:
         case "model_calls":
             kind, name = SPAN_CLIENT, row["requested_model"] or ""
@@ -163,6 +167,7 @@ def _child_span(log: str, row: Row, turn: Row | None) -> dict[str, Any]:
             said |= _types_of(said)
             if row["status"] != "ok" and "error.type" not in said:
                 said["error.type"] = row["status"]
+                made.append("error_code")
             status = STATUS_OK if row["status"] == "ok" else STATUS_ERROR
         case _:
             name = row["profile"] or ""
@@ -172,7 +177,8 @@ def _child_span(log: str, row: Row, turn: Row | None) -> dict[str, Any]:
     if turn is not None and turn["chat_id"] is not None:
         said["gen_ai.conversation.id"] = said["session.id"] = turn["chat_id"]
     operation = names.OPERATIONS[log][0]
-    return _span(log, row, f"{operation} {name}".strip(), kind, said, status, turn=turn)
+    title = f"{operation} {name}".strip()
+    return _span(log, row, title, kind, said, status, turn=turn, made=made)
 
 
 def _call_more(row: Row) -> dict[str, Any]:
@@ -300,7 +306,8 @@ def _review_span(row: Row) -> dict[str, Any]:
     ids = {"trace_id": None, "span_id": None, "parent_span_id": None}
     told = {**ids, "timestamp": row["created_at"], "turn_id": row["turn_id"]}
     told["review_id"] = row["review_id"]
-    said = {names.KIND: "EVALUATOR", f"{names.OWN}turn_id": row["turn_id"]}
+    said = {names.RECORD: "quality_reviews", names.KIND: "EVALUATOR"}
+    said[f"{names.OWN}turn_id"] = row["turn_id"]
     events = _review_events(row)
     return _span("quality_reviews", told, "review", SPAN_INTERNAL, said, STATUS_UNSET, events)
 
@@ -343,16 +350,17 @@ def _span(
     status: int,
     events: list[dict[str, Any]] | None = None,
     turn: Row | None = None,
+    made: Iterable[str] = (),
 ) -> dict[str, Any]:
     own_id = row["review_id"] if log == "quality_reviews" else row[LOG_NAMED[log].id]
     trace_id = row["trace_id"] or (turn or {}).get("trace_id")
-    made = [field for field in ("trace_id", "span_id") if row[field] is None]
+    made = [*(field for field in ("trace_id", "span_id") if row[field] is None), *made]
     parent = row["parent_span_id"]
     if parent is None and turn is not None:
         made.append("parent_span_id")
         parent = turn["span_id"] or made_id(16, "span", "turn_audit", turn["turn_id"])
     if made:
-        said[names.MADE_IDS] = ",".join(made)
+        said[names.MADE] = ",".join(made)
     start = row["timestamp"] * _NANOSECONDS
     took = row.get(names.DURATION.get(log, ""))
     span: dict[str, Any] = {
