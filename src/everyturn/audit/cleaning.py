@@ -102,8 +102,8 @@ class Cleaner:
         if (
             not cleaned.counts
             and len(raw) <= _PARAMETERS_BYTES_MAX
-            # Each medium that is kept has to be taken anew: its turn may have been erased.
-            and (self._take is None or media.MARK not in cleaned.value)
+            # A medium is to be taken anew each time, and not everybody who asks keeps media.
+            and media.MARK not in cleaned.value
         ):
             if len(self._clean_parameters) >= _PARAMETERS_MAX:
                 self._clean_parameters.clear()
