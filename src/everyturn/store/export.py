@@ -71,7 +71,7 @@ def export_day(
         for log in schema.LOGS:
             if not tables or log.name in tables:
                 rows = rows_of_day(db, CODECS[log.type], day, rows_a_read)
-                yield write_day(map(document, rows), out, log.name, day)
+                yield write_day((document(row) for _, row in rows), out, log.name, day)
     except apsw.Error as failure:
         raise StoreFailure(f"The store cannot be read: {type(failure).__name__}.") from failure
     finally:
@@ -206,17 +206,20 @@ def _sync_folder(folder: Path) -> None:
 
 
 def rows_of_day(
-    db: apsw.Connection, codec: RowCodec, day: date, rows_a_read: int
-) -> Iterator[dict[str, Any]]:
-    """The rows of a log that are of a day, read a stretch at a time; not more than one is held."""
+    db: apsw.Connection, codec: RowCodec, day: date, rows_a_read: int, *, only: str = ""
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Key and row of what a log has of a day, read a stretch at a time; not more than one is held.
+
+    only: an SQL condition on closed rows `r`; open ones come in any case.
+    """
     start = _midnight(day)
     last = _BEFORE_ALL
     while True:
         count = size = 0
         with Moment(db):
-            for key, record in _after(db, codec, last, start):
+            for key, record in _after(db, codec, last, start, only):
                 row = msgspec.structs.asdict(with_texts(db, record))
-                yield row
+                yield key, row
                 last = key
                 count += 1
                 size += sum(len(value) for value in row.values() if isinstance(value, str))
@@ -227,7 +230,7 @@ def rows_of_day(
 
 
 def _after(
-    db: apsw.Connection, codec: RowCodec, last: int, start: int
+    db: apsw.Connection, codec: RowCodec, last: int, start: int, only: str
 ) -> Iterator[tuple[int, Record]]:
     """Key and record of what comes after a key, open ones included; lists may be references."""
     key, time = codec.key_column, codec.log.time
@@ -236,7 +239,7 @@ def _after(
         for row in db.execute(
             # The plus keeps an index of times out of it: keys give the order, without a sort.
             f"{codec.select_keyed_sql} WHERE r.{key} > ? AND +r.{time} >= ? AND +r.{time} < ?"
-            f" ORDER BY r.{key}",
+            f" {f'AND {only}' if only else ''} ORDER BY r.{key}",
             (last, start, start + _DAY_US),
         )
     )

@@ -114,24 +114,31 @@ class Reader:
             key = self._turn_key(turn_id)
             if key is None:
                 return None
-            turns = self._rows(TurnAudit, " WHERE r.turn_key = ?", [key])
-            turns += self._open_rows(TurnAudit, key)
-            found: dict[str, Any] = {
-                "turn": turns[0] if turns else None,
-                **{log.name: self._of_turn(log.type, key) for log in _OF_A_TURN},
-            }
+            found = self._all_of(key)
             if include_reasoning:
                 found["reasoning_texts"] = kept.read(self._db, found["model_calls"], permissions)
             return found
 
-    def has_row(self, turn_id: str) -> bool:
+    def turn_at(self, key: int) -> dict[str, Any]:
+        """What `turn` gives, by the turn's key in the store."""
+        with self._moment():
+            return self._all_of(key)
+
+    def has_turn_at(self, key: int) -> bool:
         """Whether the record has the turn itself, not only rows that name it."""
         with self._moment():
-            key = self._turn_key(turn_id)
-            return key is not None and bool(
+            return bool(
                 self._fetch("SELECT 1 FROM turn_audit_rows WHERE turn_key = ?", [key])
                 or self._open_rows(TurnAudit, key)
             )
+
+    def _all_of(self, key: int) -> dict[str, Any]:
+        turns = self._rows(TurnAudit, " WHERE r.turn_key = ?", [key])
+        turns += self._open_rows(TurnAudit, key)
+        return {
+            "turn": turns[0] if turns else None,
+            **{log.name: self._of_turn(log.type, key) for log in _OF_A_TURN},
+        }
 
     def media(self, refs: Sequence[str]) -> Iterator[Medium]:
         """The media that are kept under these names (`media.refs_in`), one at a time."""

@@ -17,10 +17,18 @@ import apsw
 from everyturn.audit import schema
 from everyturn.audit.otel.spans import request_of
 from everyturn.store.base import StoreFailure
-from everyturn.store.export import ROWS_A_READ, Exported, rows_of_day, write_day
+from everyturn.store.export import Exported, rows_of_day, write_day
 from everyturn.store.opening import open_read_only
 from everyturn.store.reader import Reader
 from everyturn.store.rows import CODECS
+
+ROWS_A_READ: Final = 100
+"""Fewer than of a table: between two of them all that belongs to a turn is read."""
+_ALONE: Final = (
+    "(r.turn_key IS NULL OR NOT EXISTS"
+    " (SELECT 1 FROM turn_audit_rows a WHERE a.turn_key = r.turn_key))"
+)
+"""Closed rows that no closed turn claims."""
 
 NAME: Final = "spans"
 """The files are `spans-DAY.jsonl`."""
@@ -47,16 +55,16 @@ def export_spans(
 def _lines(
     db: apsw.Connection, reader: Reader, day: date, version: str, rows_a_read: int
 ) -> Iterator[dict[str, Any]]:
-    for log in schema.LOGS:
-        for row in rows_of_day(db, CODECS[log.type], day, rows_a_read):
-            found: dict[str, Any] | None
-            if log.is_turn:
-                # None: erased since the row was read.
-                found = reader.turn(row["turn_id"])
-            elif row["turn_id"] is not None and reader.has_row(row["turn_id"]):
-                continue
-            else:
-                found = {"turn": None, log.name: [row]}
-            request = None if found is None else request_of(found, version=version)
-            if request is not None:
-                yield request
+    turns, *others = schema.LOGS
+    for key, _ in rows_of_day(db, CODECS[turns.type], day, rows_a_read):
+        found = reader.turn_at(key)
+        # None: erased since the row was read.
+        request = None if found["turn"] is None else request_of(found, version=version)
+        if request is not None:
+            yield request
+    for log in others:
+        for key, row in rows_of_day(db, CODECS[log.type], day, rows_a_read, only=_ALONE):
+            if row["turn_id"] is None or not reader.has_turn_at(key >> schema.TURN_ROWS_BITS):
+                request = request_of({"turn": None, log.name: [row]}, version=version)
+                if request is not None:
+                    yield request
