@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from everyturn.errors import UpstreamTimeout, WorkerLost, WorkerUnavailable
+from everyturn.link.messages import Fail
 from everyturn.link.session import Role, Session
 from tests.support.faulty_wire import a_faulty_wire
 from tests.support.scripted_upstream import (
@@ -107,6 +108,48 @@ async def test_a_worker_that_stalls_is_given_up() -> None:
         with pytest.raises(UpstreamTimeout, match="`idle_ms` is: 100"):
             await response.read()
         await upstream.peers[0].gone()
+
+
+async def test_a_stalled_link_gathers_no_requests() -> None:
+    """However many come and go while nothing passes, what waits for the link is bounded."""
+    async with (
+        a_hub() as hub,
+        a_faulty_wire(hub.port) as wire,
+        ScriptedUpstream(answering(answer(b"on"))) as upstream,
+    ):
+        await hub.start(target(upstream), port=wire.port)
+        link = hub.workers.get("box")
+        assert link is not None
+        wire.black_hole()
+        said: set[str] = set()
+        for _ in range(60):
+            try:
+                response = await hub.transport().open(
+                    a_request(URL, bytes(500_000)), limits(connect_ms=20, total_ms=20)
+                )
+                response.close()
+            except (UpstreamTimeout, WorkerUnavailable) as failure:
+                said.add(failure.code)
+        assert link.end._queued_bytes < 2_000_000
+        assert said == {"upstream_timeout", "worker_unavailable"}
+        wire.heal()
+        assert await got(hub) == b"on"
+
+
+async def test_a_call_given_up_while_it_is_declined_goes_to_nobody_else() -> None:
+    """Both at once: the giving up counts, and no second worker is asked."""
+    async with a_hub() as hub, ScriptedUpstream(answering()) as silent:
+        await hub.start(target(silent))
+        link = hub.workers.get("box")
+        assert link is not None
+        call = asyncio.create_task(hub.transport().open(a_request(URL), limits(total_ms=1000)))
+        await until(lambda: bool(silent.requests))
+        link.on_message(Fail(call=1, code="draining", message="", hint="", upstream_us=0), b"")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    assert len(silent.requests) == 1
 
 
 def hasty(role: Role) -> Session:

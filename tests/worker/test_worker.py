@@ -25,7 +25,7 @@ from tests.gateway.test_records import recorded
 from tests.support.gateway import HELLO, running_gateway
 from tests.support.linked import OLD
 from tests.support.paired import ANSWER, TARGET, a_worker, on_worker
-from tests.support.scripted_upstream import ScriptedUpstream, answering, until
+from tests.support.scripted_upstream import ScriptedUpstream, answer, answering, until
 from tests.support.worker_process import event, run_command, worker_process
 from tests.support.workers import a_hub
 
@@ -126,6 +126,19 @@ async def test_a_gateway_that_is_not_there_is_said_so() -> None:
         await dial(f"ws://127.0.0.1:{port}", "x")
     with pytest.raises(UpstreamUnreachable, match="gateway"):
         await pair(f"ws://127.0.0.1:{port}", "x", {})
+
+
+async def test_no_redirect_is_followed() -> None:
+    """Credentials are shown, and calls taken, at the address that was paired and nowhere else."""
+    async with ScriptedUpstream(answering(answer())) as other:
+        moved = answer(
+            status="307 Moved", headers=(f"location: ws://127.0.0.1:{other.port}/v1/workers/link",)
+        )
+        async with ScriptedUpstream(answering(moved)) as gateway:
+            with pytest.raises(Unreachable, match="status 307"):
+                await dial(f"ws://127.0.0.1:{gateway.port}", "obviously-fake")
+
+    assert other.peers == []
 
 
 async def test_a_proxy_that_cannot_be_used_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:

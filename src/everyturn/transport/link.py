@@ -7,6 +7,7 @@ session (`link/session.py`), and what to do about it for the owner.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -88,6 +89,13 @@ class LinkEnd:
         self._can_add.set()
         self._queue: list[bytes] = []
         self._queued_bytes = 0
+        self.on_can_add: Callable[[], None] = _nothing
+        """Called when there is room for more bodies again."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be sent that no new body may be added."""
+        return not self._can_add.is_set()
 
     def flush(self) -> None:
         """Send what the session has to say. Call it after each act on the session."""
@@ -190,8 +198,9 @@ class LinkEnd:
                             return  # The mark of the end.
                         await self._pipe.send(message)
                         self._queued_bytes -= len(message)
-                        if self._queued_bytes <= QUEUED_BYTES_MAX:
+                        if self.is_full and self._queued_bytes <= QUEUED_BYTES_MAX:
                             self._can_add.set()
+                            self.on_can_add()
                 self._has_words.clear()
                 await self._has_words.wait()
         except PipeClosed:
@@ -206,3 +215,7 @@ class LinkEnd:
                 return
             self.flush()
             await asyncio.sleep(min(TICK_S, self.session.heartbeat_s / 2))
+
+
+def _nothing() -> None:
+    """Nobody waits for room."""

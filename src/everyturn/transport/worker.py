@@ -11,6 +11,7 @@ pauses and the whole are watched here, where the reader is, and the whole on bot
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import urlsplit
@@ -88,6 +89,7 @@ class WorkerLink:
         self.hello: Hello | None = None
         """What the worker said of itself; None before it did."""
         self.end = LinkEnd(session, pipe, self)
+        self.end.on_can_add = workers.on_room
         self.has_greeted = asyncio.Event()
         """Set when the worker has said hello."""
         self.has_rotated = asyncio.Event()
@@ -107,8 +109,8 @@ class WorkerLink:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more call may run now."""
-        return self.hello is not None and self.busy < self.hello.calls_max
+        """Whether one more call may run now; on a link that stalls no requests are gathered."""
+        return not self.end.is_full and self.hello is not None and self.busy < self.hello.calls_max
 
     async def run(self) -> Ending:
         """Serve the link until it ends."""
@@ -305,12 +307,12 @@ class WorkerTransport:
                 hint="Forward fewer headers (`forward_headers`), or shorten `query`.",
             )
         loop = asyncio.get_running_loop()
-        started = loop.time()
+        started, queued_at = loop.time(), time.perf_counter()
         journey = request.journey or Journey()
         while True:
             link = await self._workers.choose(self._names, target, timeouts.connect_ms)
             journey.worker = link.name
-            journey.queue_ms = (loop.time() - started) * 1000
+            journey.queue_ms = (time.perf_counter() - queued_at) * 1000
             response = WorkerResponse(
                 link, link.next_call, timeouts, started + timeouts.total_ms / 1000, journey
             )
@@ -335,9 +337,9 @@ class WorkerTransport:
             response.on_over = self._open.discard
             try:
                 await response.begin()
-            except BaseException:
+            except BaseException as end:
                 response.close()
-                if response.is_declined:
+                if response.is_declined and isinstance(end, WorkerUnavailable):
                     continue
                 raise
             return response
@@ -346,10 +348,8 @@ class WorkerTransport:
         """End the calls of this transport. The links belong to `Workers` and go on."""
         self._is_closed = True
         for response in tuple(self._open):
-            failure: Failure = _closed()
-            if response.status:
-                failure = UpstreamStreamIncomplete("The transport was closed during the answer.")
-            response.give_up(failure)
+            cut = UpstreamStreamIncomplete("The transport was closed during the answer.")
+            response.give_up(cut if response.status else _closed())
 
 
 class WorkerResponse:
@@ -370,7 +370,7 @@ class WorkerResponse:
         self._link = link
         self._timeouts = timeouts
         self._total_at = total_at
-        self._sent_at = asyncio.get_running_loop().time()
+        self._sent_at = time.perf_counter()  # An event loop's clock may be as coarse as 1 ms.
         self._journey = journey
         self._parts: list[bytes] = []
         self._is_over = False
@@ -466,7 +466,7 @@ class WorkerResponse:
 
     def _measure(self, upstream_us: int) -> None:
         """What of the time until now was neither the worker's wait nor the server's."""
-        passed_ms = (asyncio.get_running_loop().time() - self._sent_at) * 1000
+        passed_ms = (time.perf_counter() - self._sent_at) * 1000
         self._journey.link_ms = max(0.0, passed_ms - upstream_us / 1000)
 
     def _over(self) -> None:

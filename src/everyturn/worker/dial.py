@@ -33,6 +33,14 @@ class Refused(Exception):
     """The gateway does not take this worker: its credential is not valid any more."""
 
 
+class _Connect(connect):
+    """A connection to the address that was given, and to no other."""
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        """Follow no redirect: it would lead past what `gateway_url` allows."""
+        return exc
+
+
 class WebSocketPipe:
     """A `Pipe` over a WebSocket that this side opened."""
 
@@ -107,7 +115,7 @@ async def dial(gateway: str, credential: str) -> WebSocketPipe:
     assert parts.hostname is not None
     context = ssl.create_default_context() if parts.scheme == "wss" else None
     try:
-        connection = await connect(
+        connection = await _Connect(
             f"{parts.scheme}://{parts.netloc}{LINK_PATH}",
             ssl=context,
             additional_headers={"authorization": f"Bearer {credential}"},

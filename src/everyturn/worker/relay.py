@@ -8,6 +8,7 @@ back as they came: nothing here reads them.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -177,13 +178,13 @@ class Relay:
 
     async def _run(self, running: _Running) -> None:
         """Run a call whose request is complete, and end it in one of the ways there are."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        # Not the event loop's clock, which may be as coarse as a millisecond.
+        started = time.perf_counter()
         number = running.call.call
         code: FailCode | None = None
         message = hint = ""
         try:
-            async with asyncio.timeout_at(started + running.call.total_ms / 1000):
+            async with asyncio.timeout(running.call.total_ms / 1000):
                 await self._answer(running, started)
         except Failure as failure:
             code, message, hint = _fail_code(failure), failure.message, failure.hint
@@ -196,7 +197,7 @@ class Relay:
         except Exception as bug:  # noqa: BLE001 - a defect ends its call and no other
             code, message = "internal_error", "the worker failed in this call"
             self._tell("worker.call_failed", failure=type(bug).__name__)
-        upstream_us = int((loop.time() - started) * 1_000_000)
+        upstream_us = int((time.perf_counter() - started) * 1_000_000)
         if code is None:
             self._session.end(number)
         else:
@@ -237,7 +238,7 @@ class Relay:
         )
         response = await self._transport.open(request, timeouts)
         try:
-            upstream_us = int((asyncio.get_running_loop().time() - started) * 1_000_000)
+            upstream_us = int((time.perf_counter() - started) * 1_000_000)
             self._session.head(
                 call.call, response.status, response.headers, upstream_us=upstream_us
             )
