@@ -196,3 +196,17 @@ def test_every_list_reads_back_as_sent(
             sent = [item.decode().replace("secret", "[redacted]") for item in items]
             assert stored.read(found) == sent
             assert found.counts.get("word", 0) == items.count(b'"secret"')
+
+
+def test_what_has_to_be_cleaned_is_told_before() -> None:
+    """What is unknown is not behind a known prefix, nor an item that is known by itself."""
+    index = ContentIndex(b"k", "v")
+    items = [b'"a"', b'"b"', b'"c"']
+    before = index.unknown(items)
+    first = index.refer(items[:2], lambda raw: Redacted(raw.decode(), NONE_FOUND))
+    index.confirm(Group((), first.contents, first.nodes, first.known))
+
+    assert before == items
+    assert index.unknown(items) == [b'"c"']
+    assert index.unknown([b'"d"', b'"b"']) == [b'"d"']
+    assert index.unknown([]) == []

@@ -8,6 +8,8 @@ was. In this order: reasoning first (its text is gone before anything else looks
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -45,6 +47,7 @@ class Cleaner:
         self._key = key
         self._urls: dict[str, str] = {}
         self._clean_parameters: dict[bytes, str] = {}
+        self._ready: Mapping[bytes | str, Redacted[str]] = {}
         self._take: Take | None = None
         self._scanner = Scanner(
             [reasoning.HINT, media.HINT, *redactor.hints], apart=redactor.hints_apart
@@ -79,11 +82,22 @@ class Cleaner:
         except Exception:  # noqa: BLE001 - what cannot be scanned is not known to be clean
             return False
 
+    @contextmanager
+    def having(self, ready: Mapping[bytes | str, Redacted[str]]) -> Iterator[None]:
+        """Within it, what `sent` (of bytes) and `text` give for these is not worked out again."""
+        before, self._ready = self._ready, ready
+        try:
+            yield
+        finally:
+            self._ready = before
+
     def sent(self, raw: bytes, keep: Keep | None = None) -> Redacted[str]:
         """JSON text of something a client sent (a message, a tool), as it may rest.
 
         keep: takes the reasoning in it, where that is stored.
         """
+        if self._ready and keep is None and (ready := self._ready.get(raw)) is not None:
+            return ready
         return self._json(raw, is_answer=False, has_controls=False, keep=keep)
 
     def parameters(self, tree: dict[str, Any]) -> Redacted[str]:
@@ -160,6 +174,8 @@ class Cleaner:
 
     def text(self, text: str) -> Redacted[str]:
         """Plain text, as it may rest."""
+        if self._ready and (ready := self._ready.get(text)) is not None:
+            return ready
         try:
             hits = self._scanner.scan(encode(text))
             if not hits:

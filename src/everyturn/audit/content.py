@@ -120,6 +120,16 @@ class ContentIndex:
             known=tuple(known),
         )
 
+    def unknown(self, items: Sequence[bytes]) -> list[bytes]:
+        """Those of a list that `refer` would have to clean, as far as is known now.
+
+        Changes nothing, and may be asked by any thread.
+        """
+        keys = self._prefix_keys(items, b"")
+        counts = range(len(keys), 0, -1)
+        start = next((count for count in counts if keys[count - 1] in self._prefixes), 0)
+        return [raw for raw in items[start:] if self._item_key(raw, b"") not in self._items]
+
     def confirm(self, group: Group) -> None:
         """Remember what a group held, now that it is committed."""
         for known in group.known:
@@ -154,6 +164,12 @@ class ContentIndex:
                 return count, prefix
         return 0, _ROOT
 
+    def _item_key(self, raw: bytes, way: bytes) -> bytes:
+        hashing = self._item_hash.copy()
+        hashing.update(way)
+        hashing.update(raw)
+        return hashing.digest()[:ADDRESS_BYTES]
+
     def _item(
         self,
         raw: bytes,
@@ -163,10 +179,7 @@ class ContentIndex:
         known: list[Known],
     ) -> tuple[bytes, Counts]:
         """The address of an item and what was redacted in it; its content, if it is new."""
-        hashing = self._item_hash.copy()
-        hashing.update(way)
-        hashing.update(raw)
-        key = hashing.digest()[:ADDRESS_BYTES]
+        key = self._item_key(raw, way)
         stored = self._items.get(key)
         if stored is not None:
             self._items[key] = self._items.pop(key)

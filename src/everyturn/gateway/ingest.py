@@ -34,15 +34,13 @@ from everyturn.gateway.auth import Principal
 from everyturn.gateway.guard import check_content_type
 from everyturn.gateway.http import Exchange
 from everyturn.gateway.metrics import Metrics
-from everyturn.gateway.records import Recording
+from everyturn.gateway.records import LOOP_BYTES_MAX, Recording
 from everyturn.store.base import RecordRefused
 from everyturn.wire.reader import Malformed, key_name, read_client, write
 
 ITEMS_MAX: Final = 1000
 BODIES_UNDER_WAY: Final = 2
 """Bodies of the largest size that are worked on at once; many more of the usual size are."""
-LOOP_BYTES_MAX: Final = 256 << 10
-"""Of a body that is read on the event loop; a larger one is read by a thread, one at a time."""
 GROUP_RECORDS_MAX: Final = 64
 """Records of one commit's group. A group with a fault is tried again record by record."""
 SLICE_S: Final = 0.002
@@ -90,7 +88,8 @@ class Ingest:
         self._bytes_max = bytes_max
         self._bytes_under_way = 0
         self._large = asyncio.Lock()
-        """Held while a thread reads a large body: two would only share the interpreter."""
+        """Held while a thread reads a body that is too large for the loop; two would only share
+        the interpreter."""
 
     async def answer(self, exchange: Exchange) -> None:
         """Take the records of one request."""

@@ -6,22 +6,25 @@ that no turn came of leave one access row. With recording off, both do nothing.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from everyturn import ids
+from everyturn.audit.answer import user_text
 from everyturn.audit.cleaning import Cleaner
 from everyturn.audit.content import ContentIndex
 from everyturn.audit.facts import CallClosing, CallOpening, Cost, TurnOpening
 from everyturn.audit.recorder import TurnRecorder
 from everyturn.audit.records import AccessEvent, Group, StreamState
-from everyturn.audit.redact import Redactor
+from everyturn.audit.redact import Redacted, Redactor
 from everyturn.audit.rules import Rule
+from everyturn.audit.sent import raw_messages
 from everyturn.audit.turn_state import TurnState
 from everyturn.audit.usage import Tokens
 from everyturn.errors import AuditUnavailable, Failure, NotPermitted
@@ -42,6 +45,14 @@ from everyturn.store.writer import GroupWriter
 from everyturn.wire.dialects.openai_chat import Encoded
 from everyturn.wire.preset import Target
 from everyturn.wire.request import ChatRequest
+
+LOOP_BYTES_MAX: Final = 256 << 10
+"""Of a request whose messages are cleaned on the event loop; those of a larger one by a thread."""
+LONG_BYTES: Final = 16 << 10
+"""Of a message of such a request that the thread cleans; the others take no time."""
+
+Ready = dict[bytes | str, Redacted[str]]
+"""What was sent → as it may rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +90,8 @@ class Recording:
         """Access rows of requests without a turn that could not be written."""
         self.states = TurnStates(settings.data)
         """The turns under way, and the latest that applications spoke of."""
+        self._large = asyncio.Lock()
+        """Held while a thread cleans a large request: two would only share the interpreter."""
         self._writer: GroupWriter | None = None
         self._store: SqliteStore | None = None
         if not settings.is_on:
@@ -192,6 +205,21 @@ class Recording:
             redaction_rules_version=self.cleaner.version,
         )
 
+    async def cleaned_beside(self, opening: CallOpening) -> Ready:
+        """The long messages of a request as they may rest, by a thread, one request at a time."""
+        async with self._large:
+            return await asyncio.to_thread(self._cleaned, opening)
+
+    def _cleaned(self, opening: CallOpening) -> Ready:
+        # Kept reasoning is taken out of its message by whoever opens the call, on the loop.
+        raws = [] if opening.target.keep_reasoning_days else raw_messages(opening)
+        long = (raw for raw in self.contents.unknown(raws) if len(raw) > LONG_BYTES)
+        ready: Ready = {raw: self.cleaner.sent(raw) for raw in long}
+        text = user_text(opening.sent.get("messages"))
+        if text is not None and len(text) > LONG_BYTES:
+            ready[text] = self.cleaner.text(text)
+        return ready
+
     async def _record_local_read(self, read: LocalRead) -> None:
         settings = self.settings
         event = AccessEvent(
@@ -287,7 +315,12 @@ class TurnRecord:
             reasoning_tags=encoded.reasoning_tags,
             transport="worker" if model.is_on_worker else "direct",
         )
-        await self._append(self._recorder.open_call(opening))
+        ready: Ready = {}
+        if self._exchange.received_bytes > LOOP_BYTES_MAX:
+            ready = await self._recording.cleaned_beside(opening)
+        with self._recording.cleaner.having(ready):
+            group = self._recorder.open_call(opening)
+        await self._append(group)
 
     async def refuse(self, failure: Failure, request: ChatRequest | None) -> None:
         """Record a turn that ends before its call. What cannot be written is counted."""
