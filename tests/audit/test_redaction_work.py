@@ -7,6 +7,7 @@ linear time.
 from __future__ import annotations
 
 import base64
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -110,11 +111,13 @@ def work(run: Callable[[], Any]) -> int:
             total += len(given) if isinstance(given, bytes) else 0
 
     before = sys.getprofile()
+    gc.disable()  # What it clears away of other tests is no work of this text.
     sys.setprofile(count)
     try:
         run()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return total
 
 
