@@ -129,7 +129,7 @@ OPENINFERENCE = {
     "llm.model_name": "small",
     "llm.provider": "openai",
     "llm.token_count.prompt": 7,
-    "llm.invocation_parameters": '{"temperature":0.1}',
+    "llm.invocation_parameters": '{"model":"s","temperature":0.1,"stream":true}',
     "llm.input_messages.0.message.role": "user",
     "llm.input_messages.0.message.content": "hello?",
     "llm.output_messages.0.message.role": "assistant",
@@ -149,6 +149,11 @@ GENAI = {
     "gen_ai.request.top_p": 0.5,
     "gen_ai.usage.output_tokens": 4,
     "gen_ai.response.finish_reasons": ["length"],
+    "gen_ai.response.id": "r1",
+    "gen_ai.conversation.id": "talk",
+    "gen_ai.system_instructions": '[{"type":"text","content":"be brief"}]',
+    "gen_ai.tool.definitions": '[{"type":"function","name":"look_up"}]',
+    "server.address": "models.test",
     "gen_ai.input.messages": json.dumps(
         [{"role": "user", "parts": [{"type": "text", "content": "why?"}]}]
     ),
@@ -170,14 +175,16 @@ GENAI = {
 async def test_spans_of_others(tmp_path: Path) -> None:
     """A trace in OpenInference's names is a turn with its call, tool run and search."""
     chain = a_span(1, **{"openinference.span.kind": "CHAIN", "input.value": "q", "session.id": "s"})
-    chain["events"] = [{"name": "exception", "timeUnixNano": "1"}]
+    tool = a_span(3, 1, code=2, **{"openinference.span.kind": "TOOL", "tool.name": "look_up"})
+    raised = {"key": "exception.type", "value": {"stringValue": "KeyError"}}
+    tool["events"] = [{"name": "exception", "timeUnixNano": "1", "attributes": [raised]}]
     documents = {
         "retrieval.documents.0.document.id": "d",
         "retrieval.documents.0.document.score": 1.5,
     }
     spans = [
         a_span(2, 1, **{"openinference.span.kind": "LLM", **OPENINFERENCE}),
-        a_span(3, 1, code=2, **{"openinference.span.kind": "TOOL", "tool.name": "look_up"}),
+        tool,
         a_span(4, 1, **{"openinference.span.kind": "RETRIEVER", "input.value": "q", **documents}),
         a_span(5, 1, **{"openinference.span.kind": "EMBEDDING"}),
         chain,
@@ -193,14 +200,16 @@ async def test_spans_of_others(tmp_path: Path) -> None:
     assert (found["turn"]["outcome"], found["turn"]["service"]) == ("success", "svc")
     assert found["turn"]["duration_ms"] == 2.0
     (call,) = found["model_calls"]
-    assert call["requested_model"] == "small"
+    assert (call["requested_model"], call["served_model_name"]) == ("s", "small")
+    assert (call["temperature"], call["stream_state"]) == (0.1, "complete")
     assert call["prompt_tokens"] == 7
     assert call["prompt_messages_json"] == [{"role": "user", "content": "hello?"}]
     message = call["response_json"]["choices"][0]["message"]
     assert message["content"] == "hi"
     assert message["tool_calls"][0]["function"] == {"name": "look_up", "arguments": "{}"}
     assert call["reasoning_chars"] == len(THOUGHT)
-    assert found["tool_calls"][0]["status"] == "error"
+    (tool,) = found["tool_calls"]
+    assert (tool["status"], tool["error_code"]) == ("error", "KeyError")
     assert found["retrieval_events"][0]["sources_json"] == [
         {"rank": 1, "score": 1.5, "source": {"id": "d", "score": 1.5}}
     ]
@@ -227,6 +236,11 @@ async def test_a_single_call_is_a_turn(tmp_path: Path) -> None:
     assert (call["provider_id"], call["requested_model"]) == ("openai", "big")
     assert (call["finish_reason"], call["completion_tokens"]) == ("length", 4)
     assert call["parameters_json"] == {"top_p": 0.5}
+    assert call["response_json"]["id"] == "r1"
+    assert call["tools_json"] == [{"type": "function", "name": "look_up"}]
+    assert [one["role"] for one in call["prompt_messages_json"]] == ["system", "user"]
+    assert found["turn"]["chat_id"] == "talk"
+    assert "left out: attribute server.address: 1\n" in result.stderr
     assert call["reasoning_chars"] == len(THOUGHT)
     assert THOUGHT not in json.dumps(found)
 

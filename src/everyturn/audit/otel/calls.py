@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from everyturn.audit.otel import names
-from everyturn.audit.otel.fields import Fields, read_json
+from everyturn.audit.otel.fields import KINDS, UNSAID, Fields, fitting, read_json
 from everyturn.audit.otel.messages import Read
 
+_REQUESTED: Final = ("gen_ai.request.model", "llm.request.model_name")
 _REPEATED: Final = (
     "llm.model_name",
     "llm.finish_reason",
-    "gen_ai.tool.definitions",
     names.INPUT_TYPE,
     names.OUTPUT_TYPE,
 )
@@ -28,9 +28,9 @@ def a_call(fields: Fields, row: dict[str, Any], *, is_ours: bool) -> int:
     flat = _messages(fields, "llm.input_messages")
     sent = sent or read.from_flat(flat)
     before = fields.json("gen_ai.system_instructions")
-    if isinstance(before, list) and sent is not None:
+    if isinstance(before, list):
         system = read.from_parts([{"role": "system", "parts": before}]) or []
-        sent = [*system, *sent]
+        sent = [*system, *(sent or [])]
     answers = Read()
     got = answers.from_output(fields.json("gen_ai.output.messages"))
     flat = _messages(fields, "llm.output_messages")
@@ -38,6 +38,9 @@ def a_call(fields: Fields, row: dict[str, Any], *, is_ours: bool) -> int:
         told = enumerate(answers.from_flat(flat))
         got = {"choices": [{"index": index, "message": one} for index, one in told]}
     tools = [_tool(one) for one in fields.listed("llm.tools")]
+    named = fields.json("gen_ai.tool.definitions")
+    if not tools and isinstance(named, list):
+        tools = named
     parameters = {
         member: value
         for key, member in names.PARAMETERS.items()
@@ -50,11 +53,16 @@ def a_call(fields: Fields, row: dict[str, Any], *, is_ours: bool) -> int:
         if sent:
             row["prompt_messages_json"] = sent
         if got is not None:
-            row["response_json"] = {"id": response_id, **got} if response_id else got
+            row["response_json"] = got
+        if response_id is not None:
+            told = row.setdefault("response_json", {})
+            if isinstance(told, dict):
+                row["response_json"] = {"id": response_id, **told}
         if answers.has_reasoning:
             row.setdefault("reasoning_chars", answers.reasoning_chars)
         if parameters:
             row.setdefault("parameters_json", parameters)
+        _take_parameters(fields, row)
     if tools:
         row.setdefault("tools_json", tools)
     return 0 if is_ours else read.reasoning_chars + answers.reasoning_chars
@@ -71,6 +79,25 @@ def _take_body(row: dict[str, Any]) -> None:
     rest = {name: value for name, value in body.items() if name not in ("messages", "tools")}
     if rest:
         row.setdefault("parameters_json", rest)
+
+
+def _take_parameters(fields: Fields, row: dict[str, Any]) -> None:
+    """Fields of their own that stand among the parameters of a request.
+
+    `llm.model_name` is what answered, where the parameters say what was asked for.
+    """
+    told = row.get("parameters_json")
+    if not isinstance(told, dict):
+        return
+    model = told.get("model")
+    if isinstance(model, str) and fields.text(*_REQUESTED) is None:
+        if "requested_model" in row:
+            row.setdefault("served_model_name", row["requested_model"])
+        row["requested_model"] = model
+    for name in ("stream", "temperature", "max_tokens"):
+        value = fitting(told.get(name), KINDS["model_calls"][name], "")
+        if value is not UNSAID:
+            row.setdefault(name, value)
 
 
 def _messages(fields: Fields, prefix: str) -> list[dict[str, Any]]:
@@ -91,8 +118,8 @@ def _tool(entry: dict[str, Any]) -> Any:
 
 
 def words_of(call: dict[str, Any]) -> dict[str, Any]:
-    """The question and the answer of a call that is all there is of a turn."""
-    words: dict[str, Any] = {}
+    """The question, the answer and the error of a call that is all there is of a turn."""
+    words: dict[str, Any] = {"error_code": call.get("error_code")}
     sent = call.get("prompt_messages_json")
     for one in sent if isinstance(sent, list) else ():
         if isinstance(one, dict) and one.get("role") == "user":

@@ -31,7 +31,7 @@ KINDS: Final[Mapping[str, Mapping[str, Kind]]] = {
     name: {column.name: column.kind for column in log.columns} for name, log in LOG_NAMED.items()
 }
 _INDEX: Final = re.compile(r"\.\d+(?=\.|$)")
-_UNSAID: Final = object()
+UNSAID: Final = object()
 """An attribute that is not there, or whose value its field cannot hold."""
 
 
@@ -65,8 +65,8 @@ class Fields:
             name = known.get(field)
             for key in (*name.written, *name.read) if name is not None else ():
                 other = self._fitting(key, kind, name.form if name is not None else kind)
-                value = other if value is _UNSAID else value
-            if value is not _UNSAID:
+                value = other if value is UNSAID else value
+            if value is not UNSAID:
                 row[field] = value
         return row
 
@@ -99,15 +99,15 @@ class Fields:
 
     def _fitting(self, key: str, kind: Kind, form: str = "") -> Any:
         if key not in self.attributes:
-            return _UNSAID
+            return UNSAID
         value = fitting(self.get(key), kind, form)
-        if value is _UNSAID:
+        if value is UNSAID:
             self.misfits.add(key)
         return value
 
 
 def fitting(value: Any, kind: Kind, form: str) -> Any:
-    """A value as a field of this kind takes it; `_UNSAID` where it cannot be one."""
+    """A value as a field of this kind takes it; `UNSAID` where it cannot be one."""
     if form == "texts" and isinstance(value, list) and value:
         value = value[0]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -125,7 +125,7 @@ def fitting(value: Any, kind: Kind, form: str) -> Any:
         case "real" if is_number and math.isfinite(value):
             return value * 1000 if form == "seconds" else value
         case _:
-            return _UNSAID
+            return UNSAID
 
 
 def read_json(text: str) -> Any:

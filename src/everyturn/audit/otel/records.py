@@ -45,6 +45,7 @@ _PREFIXES: Final = {
 }
 _ROWS: Final = ("model_calls", "tool_calls", "retrieval_events", "access_events")
 _NO_SERVICE: Final = "unknown_service"
+"""How the name begins that SDKs of OpenTelemetry give where none is set."""
 
 
 class Account:
@@ -105,11 +106,16 @@ class Plan:
     def __init__(self) -> None:
         self._turns: dict[str, tuple[int, int, str]] = {}
         """Turn → (rank, start, span id) of the span that tells of it; the least wins."""
+        self._chats: dict[str, str] = {}
+        """Turn → the conversation that any of its spans names."""
 
     def look(self, request: Any) -> None:
         """Take notice of the spans of a request."""
         for span in _spans(request, Account()):
             turn_id = span.turn_id
+            chat_id = span.fields.text("gen_ai.conversation.id", "session.id")
+            if turn_id is not None and chat_id is not None and not span.is_ours:
+                self._chats.setdefault(turn_id, chat_id)
             if turn_id is None or (span.is_ours and span.log != "turn_audit"):
                 continue
             rank = 0 if span.is_ours else 1 if span.parent_id is None else 2
@@ -137,7 +143,10 @@ class Plan:
         if row is not None:
             yield row
         if is_turn and turn_id is not None:
-            yield _turn(turn_id, span, row)
+            told = _turn(turn_id, span, row)
+            if turn_id in self._chats:
+                told.setdefault("chat_id", self._chats[turn_id])
+            yield told
             if f"{names.ACCESS}access_id" in span.fields.attributes:
                 yield _access(turn_id, span)
         elif log not in (*_ROWS, "quality_reviews"):
@@ -175,7 +184,7 @@ def _resource(group: Any, account: Account) -> dict[str, Any]:
     fields = Fields(told)
     service = fields.text("service.name")
     found = {
-        "service": None if service == _NO_SERVICE else service,
+        "service": None if (service or "").startswith(_NO_SERVICE) else service,
         "instance": fields.text("service.instance.id"),
         "environment": fields.text("deployment.environment.name", "deployment.environment"),
     }
@@ -245,11 +254,15 @@ def _row(log: str, span: _Span, account: Account) -> dict[str, Any]:
         row["turn_id"] = span.turn_id
     else:
         row.pop("turn_id", None)
+    if span.is_error and not span.is_ours and "error_code" not in row:
+        raised = _exception_type(span.events)
+        if raised is not None and log != "retrieval_events":
+            row["error_code"] = raised
     match log:
         case "model_calls":
             account.reasoning_chars += a_call(span.fields, row, is_ours=span.is_ours)
-            if span.is_error and "error_code" not in row and "error_json" not in row:
-                row["error_json"] = {"message": span.message}
+            if span.is_error and not span.is_ours:
+                row.setdefault("error_json", {"message": span.message})
         case "tool_calls":
             _finish_tool(span, row)
         case "retrieval_events":
@@ -259,7 +272,20 @@ def _row(log: str, span: _Span, account: Account) -> dict[str, Any]:
         case _:
             pass
     _skip_repeated(span.fields)
+    if span.is_ours:
+        span.fields.skip(("server.address", "server.port"))  # `base_url` says it.
     return {"log": log, **_without_made(span, row)}
+
+
+def _exception_type(events: list[Any]) -> str | None:
+    """The type of the exception that a span ended with. Its words and its stack have no place."""
+    for event in reversed(events):
+        if isinstance(event, dict) and event.get("name") == "exception":
+            try:
+                return Fields(read_attributes(event.get("attributes"))).text("exception.type")
+            except Unreadable:
+                return None  # Counted where the events are read.
+    return None
 
 
 def _finish_tool(span: _Span, row: dict[str, Any]) -> None:
@@ -296,10 +322,8 @@ def _skip_repeated(fields: Fields) -> None:
             names.INPUT_TYPE,
             names.OUTPUT_TYPE,
             "gen_ai.tool.type",
-            "gen_ai.conversation.id",
+            "gen_ai.conversation.id",  # Of the turn: see `Plan.look`.
             "session.id",
-            "server.address",
-            "server.port",
         )
     )
 
@@ -314,9 +338,6 @@ def _turn(turn_id: str, span: _Span, call: dict[str, Any] | None) -> dict[str, A
         row = fields.row("turn_audit")
     else:
         row = words_of(call)
-        chat_id = fields.text("gen_ai.conversation.id", "session.id")
-        if chat_id is not None:
-            row["chat_id"] = chat_id
     row |= _times("turn_audit", span, row)
     if call is not None:
         row.pop("span_id")  # It is the row's.
