@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from everyturn.errors import InvalidValue, UpstreamUnreachable
+from everyturn.gateway.worker_registry import Registry
 from everyturn.link.session import Session
 from everyturn.mock.script import HANG, Script
 from everyturn.mock.server import MockProvider
@@ -20,12 +21,20 @@ from everyturn.worker.dial import Unreachable, dial, gateway_url
 from everyturn.worker.main import EXIT_CREDENTIAL, EXIT_STOPPED, EXIT_VERSION, delay_s
 from everyturn.worker.pair import pair
 from everyturn.worker.targets import parse_targets
-from tests.gateway.test_answers import chunk, frames
+from tests.gateway.test_answers import DONE, FINISH, chunk, frames
 from tests.gateway.test_records import recorded
 from tests.support.gateway import HELLO, running_gateway
 from tests.support.linked import OLD
-from tests.support.paired import ANSWER, TARGET, a_worker, on_worker
-from tests.support.scripted_upstream import ScriptedUpstream, answer, answering, until
+from tests.support.paired import ANSWER, TARGET, a_worker, on_worker, paired
+from tests.support.scripted_upstream import (
+    Peer,
+    ScriptedUpstream,
+    answer,
+    answering,
+    chunked_head,
+    until,
+)
+from tests.support.scripted_upstream import chunk as framed
 from tests.support.worker_process import event, run_command, worker_process
 from tests.support.workers import a_hub
 
@@ -255,3 +264,62 @@ async def test_a_worker_is_stopped_by_a_signal(tmp_path: Path) -> None:
         await event(worker, "worker.unreachable")
         worker.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(worker.wait(), 20) == 0
+
+
+async def test_a_stopping_worker_ends_its_calls_and_takes_no_new_ones(tmp_path: Path) -> None:
+    """SIGTERM in the middle of a stream: it arrives whole, and the busier process gets the rest.
+    A credential that was rotated before is the one with which the first comes back."""
+    data, hold = tmp_path / "data", asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        while True:
+            await peer.receive()
+            peer.send(chunked_head("content-type: text/event-stream"))
+            peer.send(framed(chunk(content="some")))
+            await hold.wait()
+            peer.send(framed(chunk(content=" more") + FINISH + DONE) + framed(b""))
+
+    models, registry = [on_worker("m", worker=["a", "b"])], Registry(data)
+    async with (
+        ScriptedUpstream(script) as up_a,
+        ScriptedUpstream(script) as up_b,
+        running_gateway(models, data) as running,
+    ):
+        targets = [{TARGET: up.url.removesuffix("/chat/completions")} for up in (up_a, up_b)]
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            folder = tmp_path / name / "everyturn-worker"
+            await paired(f"ws://127.0.0.1:{running.gateway.port}", data, folder, name)
+        async with (
+            worker_process(tmp_path / "a", targets[0]) as first,
+            worker_process(tmp_path / "b", targets[1]) as second,
+        ):
+            for process in (first, second):
+                await event(process, "worker.connected")
+            assert registry.want_rotation("a")
+            await event(first, "worker.credential_rotated")
+            await until(lambda: registry.read().workers["a"].rotated_at is not None)
+            calls = [asyncio.create_task(running.chat("m", stream=True))]
+
+            def all_run() -> bool:
+                return len(up_a.requests) + len(up_b.requests) == len(calls)
+
+            await until(all_run)
+            first.terminate()
+            taken = 0
+            while taken != len(
+                up_a.requests
+            ):  # Until the gateway knows; two of three would go there.
+                taken = len(up_a.requests)
+                calls += [asyncio.create_task(running.chat("m", stream=True)) for _ in range(3)]
+                await until(lambda: len(up_a.requests) + len(up_b.requests) == len(calls))
+            hold.set()
+            answers = await asyncio.gather(*calls)
+            assert await asyncio.wait_for(first.wait(), 20) == EXIT_STOPPED
+            turns = [await recorded(running, answer) for answer in answers]
+        async with worker_process(tmp_path / "a", targets[0]) as again:
+            await event(again, "worker.connected")
+
+    assert [turn["model_calls"][0]["worker"] for turn in turns][:1] == ["a"]
+    assert {turn["turn"]["assistant_text"] for turn in turns} == {"some more"}
+    assert {frames(answer.content)[-1] for answer in answers} == {"[DONE]"}
