@@ -48,6 +48,9 @@ test: $(STAMPS)/dev $(NODE_STAMP) lint cover-wire ## Install what the tests need
 .PHONY: bench
 bench: $(STAMPS)/dev ## Measure speed and size on this machine; see docs/benchmarks.md.
 	$(BIN)/python -m benchmarks.run $(BENCH_FLAGS)
+	$(BIN)/python -m benchmarks.redact_bench
+	$(BIN)/python -m benchmarks.sdk_bench
+	$(BIN)/python -m benchmarks.records_bench
 	$(BIN)/python -m benchmarks.harness
 	$(BIN)/python -m benchmarks.worker_bench
 
