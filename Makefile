@@ -23,8 +23,10 @@ PYTHON := $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	&& { echo $$name; break; }; done)
 endif
 
-# A file of tests stays on one core, so that what it shares is set up once.
-ON_EVERY_CORE := -n auto --maxprocesses 8 --dist loadfile
+# Two processes a core, for tests wait a lot; a file of tests stays in one, so that what it shares is
+# set up once.
+PROCESSES := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) )))
+ON_EVERY_CORE := -n $(PROCESSES) --maxprocesses 8 --dist loadfile
 
 # Node is only for the tests with real Node clients; without it (or with one too old) they skip.
 NODE_OK := $(shell node -e 'process.exit(process.versions.node.split(".")[0] >= 18 ? 0 : 1)' \
