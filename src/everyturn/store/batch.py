@@ -146,8 +146,17 @@ class Batch:
         return key
 
     def knows_node(self, node: int) -> bool:
-        """Whether a prefix node is stored or staged; False says nothing."""
-        return node in self.new_nodes or self._memory.knows_node(node)
+        """Whether a prefix node is stored or staged.
+
+        One that memory dropped is looked up and remembered anew: the prompt that all turns begin
+        with is as old as the record, and stands in every request.
+        """
+        if node in self.new_nodes or self._memory.knows_node(node):
+            return True
+        if self._db.execute("SELECT 1 FROM prefix_nodes WHERE node = ?", (node,)).get is None:
+            return False
+        self._memory.keep_nodes({node: None})
+        return True
 
     def next_row_key(self, kind: type[Record], turn_key: int | None) -> int:
         """A key for a new row of a turn; rows of no turn stand with those of the last one."""
