@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import apsw
 import pytest
@@ -17,6 +17,8 @@ from everyturn.store.writer import (
     LOOP_BYTES_MAX,
     LOOP_COMMITS_MAX,
     LOOP_GROUP_RECORDS_MAX,
+    LOOP_QUICK_COMMITS,
+    THREAD_SECONDS,
     GroupWriter,
 )
 from tests.support.scripted_store import BOUND_SECONDS, ScriptedStore, a_group, until
@@ -68,18 +70,58 @@ async def test_the_loop_does_not_wait_for_a_lock() -> None:
     assert store.threads == [THERE]
 
 
-async def test_after_a_slow_commit_the_thread_has_the_next(monkeypatch: Any) -> None:
-    """A store that is slow holds the loop up once, not with every commit."""
-    monkeypatch.setattr("everyturn.store.writer.LOOP_SECONDS_MAX", -1.0)
-    store = ScriptedStore()
-    writer = GroupWriter(store, may_use_loop=True)
+async def test_after_a_slow_commit_the_thread_has_the_next() -> None:
+    """A store that is slow holds the loop up once, then for a while not, then for longer not."""
+    now = 0.0
+
+    class SlowStore(ScriptedStore):
+        def append(self, groups: Sequence[Group]) -> None:
+            nonlocal now
+            super().append(groups)
+            now += 1.0
+
+    store = SlowStore()
+    writer = GroupWriter(store, may_use_loop=True, clock=lambda: now)
     writer.start()
 
     await writer.append(a_group())
     await writer.append(a_group())
+    now += THREAD_SECONDS
+    await writer.append(a_group())
+    now += THREAD_SECONDS
+    await writer.append(a_group())
+    now += THREAD_SECONDS
+    await writer.append(a_group())
     await writer.close()
 
-    assert store.threads == [HERE, THERE]
+    assert store.threads == [HERE, THERE, HERE, THERE, HERE]
+
+
+async def test_a_slow_commit_long_after_the_last_is_the_first_again() -> None:
+    """A store that has been quick for long is trusted as at the beginning."""
+    now, step = 0.0, 1.0
+
+    class PacedStore(ScriptedStore):
+        def append(self, groups: Sequence[Group]) -> None:
+            nonlocal now
+            super().append(groups)
+            now += step
+
+    store = PacedStore()
+    writer = GroupWriter(store, may_use_loop=True, clock=lambda: now)
+    writer.start()
+
+    await writer.append(a_group())
+    now, step = now + THREAD_SECONDS, 0.0
+    for _ in range(LOOP_QUICK_COMMITS):
+        await writer.append(a_group())
+    step = 1.0
+    await writer.append(a_group())
+    now += THREAD_SECONDS
+    await writer.append(a_group())
+    await writer.close()
+
+    assert set(store.threads) == {HERE}
 
 
 async def test_a_store_that_fails_on_the_loop_is_tried_again_by_the_thread() -> None:

@@ -41,7 +41,10 @@ LOOP_GROUP_RECORDS_MAX: Final = 8
 LOOP_SECONDS_MAX: Final = 0.05
 """A commit that took the loop longer sends the next ones to the thread."""
 THREAD_SECONDS: Final = 5.0
-"""For how long."""
+"""For how long the first time; each time it happens again, for twice as long."""
+THREAD_SECONDS_MAX: Final = 600.0
+LOOP_QUICK_COMMITS: Final = 1_000
+"""Quick commits of the loop in a row after which a slow one counts as the first again."""
 LOOP_COMMITS_MAX: Final = 16
 """Commits of the loop until the thread does the upkeep they leave."""
 _ROW_BYTES: Final = 1_024
@@ -85,19 +88,24 @@ class GroupWriter:
         *,
         on_committed: Callable[[Group], None] | None = None,
         may_use_loop: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
         queue_bytes_max: int = QUEUE_BYTES_MAX,
         queue_wait_seconds: float = QUEUE_WAIT_SECONDS,
         upkeep_seconds: float = UPKEEP_SECONDS,
     ) -> None:
         """on_committed: called on the event loop for each group that was kept, before its task
         goes on; this is where `ContentIndex.confirm` belongs.
-        may_use_loop: whether the loop may commit small batches itself; not where commits sync."""
+        may_use_loop: whether the loop may commit small batches itself; not where commits sync.
+        clock: seconds from some beginning."""
         self._store = store
         self._store_lock = threading.Lock()
         """Held by whoever uses the store, the thread or the loop; the loop never waits for it."""
         self._may_use_loop = may_use_loop
-        self._thread_until = 0.0
+        self._clock = clock
+        self._thread_until = clock()
         """Until when the thread commits everything."""
+        self._thread_seconds = THREAD_SECONDS
+        self._quick_commits = 0
         self._loop_commits = 0
         """Since the thread was last asked for upkeep."""
         self._on_committed = on_committed
@@ -177,28 +185,37 @@ class GroupWriter:
             and len(gathered) <= BATCH_GROUPS_MAX
             and sum(waiting.bytes for waiting in gathered) <= LOOP_BYTES_MAX
             and all(len(w.group.records) <= LOOP_GROUP_RECORDS_MAX for w in gathered)
-            and time.perf_counter() >= self._thread_until
+            and self._clock() >= self._thread_until
         )
 
     def _commit_here(self, gathered: list[_Waiting]) -> bool:
         """Commit on the loop; False, with nothing done, where that would wait for someone."""
         if not self._store_lock.acquire(blocking=False):
             return False
-        started = time.perf_counter()
+        started = self._clock()
         try:
             if not self._commit(gathered, is_waiting=False):
                 return False
         finally:
             self._store_lock.release()
-            ended = time.perf_counter()
-            if ended - started > LOOP_SECONDS_MAX:
-                self._thread_until = ended + THREAD_SECONDS
+            self._note_pace(started, self._clock())
         self.counts.batches_on_loop += 1
         self._loop_commits += 1
         if self._loop_commits >= LOOP_COMMITS_MAX or self._failure is not None:
             self._loop_commits = 0
             self._queue.put([])
         return True
+
+    def _note_pace(self, started: float, ended: float) -> None:
+        """Leave commits to the thread after a slow one: a disk that stalled once will again."""
+        if ended - started <= LOOP_SECONDS_MAX:
+            self._quick_commits += 1
+            if self._quick_commits == LOOP_QUICK_COMMITS:
+                self._thread_seconds = THREAD_SECONDS
+            return
+        self._quick_commits = 0
+        self._thread_until = ended + self._thread_seconds
+        self._thread_seconds = min(2 * self._thread_seconds, THREAD_SECONDS_MAX)
 
     async def close(self) -> None:
         """Write what is queued, then close the store."""
