@@ -23,6 +23,7 @@ from everyturn.bench.runner import Tally
 from everyturn.bench.session import Hooks, Options, plan, start
 from everyturn.bench.tagging import tell_turns_to
 from everyturn.cli.terminal import counted
+from everyturn.config.files import read_file
 from everyturn.config.lines import key_lines, line_of
 from everyturn.errors import ConfigError
 
@@ -80,13 +81,21 @@ def run_command(
 
 def load_grid(path: Path) -> Grid:
     """The grid of a file; ends the command with status 2 where it cannot be used."""
+    return load(path, read_grid)
+
+
+def load(path: Path, read: Callable[[str, str, Callable[[str], int]], T]) -> T:
+    """What `read` makes of a file's text; ends the command with status 2 where it cannot be used.
+
+    read: gets the text, the path and what tells the line of a key, and raises ConfigError.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path)
     except (OSError, UnicodeDecodeError) as failure:
         refuse(f"{path} cannot be read: {failure}", 2)
     lines = key_lines(text)
     try:
-        return read_grid(text, str(path), lambda key: line_of(lines, key))
+        return read(text, str(path), lambda key: line_of(lines, key))
     except ConfigError as bad:
         refuse(str(bad), 2)
 

@@ -56,6 +56,7 @@ def presets_command(name: str | None, as_json: bool) -> None:
 
 def _preset(name: str) -> Preset:
     """The preset of that name, or the one in the file at that path."""
+    from everyturn.config.files import read_file
     from everyturn.presets.check import close_to
     from everyturn.presets.load import PresetError, load_preset, preset_names, read_preset_file
 
@@ -64,7 +65,7 @@ def _preset(name: str) -> Preset:
     if not name.endswith(".toml"):
         raise click.UsageError(f"There is no preset `{name}`. {close_to(name, preset_names())}")
     try:
-        return read_preset_file(Path(name).read_text("utf-8"), name)
+        return read_preset_file(read_file(Path(name)), name)
     except OSError as failure:
         raise click.UsageError(f"Cannot read {name}: {failure.strerror}.") from None
     except (PresetError, UnicodeDecodeError) as failure:

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 from everyturn.audit.plugins import Plugin
 from everyturn.config.faults import Faults, nearest, read_table, wrong
+from everyturn.config.files import read_file
 from everyturn.config.keys import KeyConfig, read_keys
 from everyturn.config.models import ModelConfig, read_models
 from everyturn.config.plugins import read_plugins
@@ -69,7 +70,7 @@ class Config:
 def load_config(path: Path, environment: Mapping[str, str]) -> Config:
     """The configuration in the file `path`. Raises ConfigError with every fault found."""
     try:
-        text = path.read_text("utf-8")
+        text = read_file(path)
     except OSError as bad:
         hint = "Name a file that can be read with --config."
         raise ConfigError(

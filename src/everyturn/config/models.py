@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from everyturn.config.faults import Faults, nearest, read_table
+from everyturn.config.files import read_file
 from everyturn.config.table import MODEL, REASONING, REQUIRED_MODEL_KEYS, TIMEOUTS, known_presets
 from everyturn.presets.load import REFUSED_HOSTS, PresetError, load_preset, read_preset_file
 from everyturn.wire.preset import CONNECTION_HEADERS, HEADER_NAME, Preset, Target
@@ -146,7 +147,7 @@ def _preset(path: str, name: str, faults: Faults, folder: Path) -> Preset | None
     try:
         if name.endswith(".toml") or "/" in name:
             file = folder / name
-            return read_preset_file(file.read_text("utf-8"), str(file))
+            return read_preset_file(read_file(file), str(file))
         return load_preset(name)
     except PresetError as bad:
         if name.endswith(".toml") or "/" in name:
