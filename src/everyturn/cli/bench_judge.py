@@ -17,13 +17,11 @@ from everyturn.bench.session import Hooks
 from everyturn.cli.bench_run import (
     INTERRUPTED,
     changed,
+    load,
     or_exit,
-    refuse,
     run_options,
     watched,
 )
-from everyturn.config.lines import key_lines, line_of
-from everyturn.errors import ConfigError
 
 
 @click.command("judge")
@@ -65,12 +63,4 @@ def judge_command(
 
 def load_judging(path: Path) -> Judging:
     """The judging of a file; ends the command with status 2 where it cannot be used."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as failure:
-        refuse(f"{path} cannot be read: {failure}", 2)
-    lines = key_lines(text)
-    try:
-        return read_judging(text, str(path), lambda key: line_of(lines, key))
-    except ConfigError as bad:
-        refuse(str(bad), 2)
+    return load(path, read_judging)
