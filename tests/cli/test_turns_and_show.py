@@ -136,3 +136,25 @@ def test_no_such_turn_and_no_such_record(record: tuple[Path, list[str]], tmp_pat
         assert result.exit_code == 1
         assert result.stdout == ""
         assert result.stderr.count("\n") >= 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("show", "\udcff\udcfe"),
+        ("turns", "--model", "m\udcff"),
+        ("turns", "--plugin", "\udcff"),
+        ("turns", "--label", "\udcff"),
+        ("turns", "--attribute", "colour=\udcff"),
+    ],
+)
+def test_words_without_utf_8_are_words_that_nothing_has(
+    record: tuple[Path, list[str]], arguments: tuple[str, ...]
+) -> None:
+    """Bytes of a command line that are no UTF-8 are looked for like any others, and not found."""
+    command, *words = arguments
+    asked = everyturn(command, "--data", str(record[0]), *words)
+
+    assert not isinstance(asked.exception, UnicodeError), asked.exception
+    assert asked.exit_code == (1 if command == "show" else 0), asked.output
+    assert record[1][0] not in asked.output

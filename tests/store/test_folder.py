@@ -108,6 +108,15 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "data")
 
 
+def test_a_folder_whose_path_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    """SQLite cannot be told such a path; nothing is made there."""
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/records-\xff"))
+
+    with pytest.raises(StoreRefused, match=r"records-\\udcff: .*not UTF-8"):
+        SqliteStore(folder)
+    assert not folder.exists()
+
+
 def test_a_store_that_is_refused_gives_the_lock_back(tmp_path: Path) -> None:
     """What failed while opening does not keep the next from trying."""
     folder = tmp_path / "data"

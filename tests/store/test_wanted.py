@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         attributes_json='{"base_id":"b1","n":7,"ratio":0.5,"truncated":true,"layer_hints":["x","y"]}',
     )
     is_open = a_turn(plugin="1c", user_text="open", attributes_json='{"base_id":"b2","n":70}')
-    other = a_turn(plugin="faq", user_text="other")
+    other = a_turn(plugin="faq\u241b", user_text="other")
     rows = (
         a_tool_call(closed, attributes_json='{"of_tool":"t"}'),
         a_retrieval(is_open, attributes_json='{"of_search":[1,2]}'),
@@ -50,6 +50,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         (["--plugin", "1c"], {"closed", "open"}),
         (["--plugin", "1c", "--outcome", "open"], {"open"}),
         (["--plugin", "nobody"], set()),
+        (["--plugin", "faq\u241b"], {"other"}),
         (["--label", "rag_miss"], {"open"}),
         (["--label", "timeout"], {"closed"}),
         (["--attribute", "base_id=b1"], {"closed"}),

@@ -19,9 +19,17 @@ _FILE_MODE: Final = 0o600
 def prepare(folder: Path) -> Path:
     """Make the folder and the database file if they are not there; the path of the database.
 
-    Raises StoreRefused when what is there is open to others than its owner. An existing folder
-    is never made narrower by us: it may be one that was named by mistake, like `/tmp`.
+    Raises StoreRefused when what is there is open to others than its owner, or its path is no
+    UTF-8, as SQLite takes it. An existing folder is never made narrower by us: it may be one that
+    was named by mistake, like `/tmp`.
     """
+    try:
+        str(folder.absolute()).encode()
+    except UnicodeEncodeError as failure:
+        shown = str(folder).encode("ascii", "backslashreplace").decode()
+        raise StoreRefused(
+            shown, "Its path is not UTF-8.", "Choose a folder whose path is."
+        ) from failure
     try:
         folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     except OSError as failure:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import apsw
 
 from everyturn.audit import schema
+from everyturn.audit.columns import escape
 from everyturn.store.base import StoreFailure, StoreRefused
 from everyturn.store.folder import DATABASE_NAME
 
@@ -29,9 +30,16 @@ class Moment:
 
 
 def fetch(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """All rows of a query. Raises StoreFailure when the store cannot be read."""
+    """All rows of a query. Raises StoreFailure when the store cannot be read.
+
+    values: a text without UTF-8, which the words of a command line can be, is asked for as it would
+    rest.
+    """
     try:
         return db.execute(sql, values).fetchall()
+    except UnicodeEncodeError:
+        resting = [escape(value) if isinstance(value, str) else value for value in values]
+        return fetch(db, sql, resting)
     except apsw.Error as failure:
         raise StoreFailure(f"The store cannot be read: {type(failure).__name__}.") from failure
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from everyturn.audit import schema
+from everyturn.audit.columns import escape
 from everyturn.audit.records import TurnAudit
 
 ATTRIBUTE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -73,10 +74,10 @@ class Wanted:
         ):
             if value is not None:
                 where.append(f"r.{column} {sign} ?")
-                values.append(value)
+                values.append(escape(value) if isinstance(value, str) else value)
         if self.model is not None:
             where.append(_MODEL)
-            values.append(self.model)
+            values.append(escape(self.model))
         more, theirs = self._records("r.turn_key", "r.attributes_json")
         return " AND ".join([*where, *more]) or "1", values + theirs
 
@@ -99,7 +100,7 @@ class Wanted:
         values: list[Any] = []
         if self.label is not None:
             where.append(_LABEL.format(turn=turn))
-            values.append(self.label)
+            values.append(escape(self.label))
         for name, text in self.attributes:
             where.append(f"({_ATTRIBUTE.format(turn=turn, own=own)})")
             values += [f'$."{name}"', text, _number(text)] * 3
