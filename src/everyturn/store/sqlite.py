@@ -58,6 +58,10 @@ _CONTENT_FAULTS: Final = (
 """What a value can do to a statement; everything else SQLite raises is the store's own state."""
 
 
+class _Locked(StoreFailure):
+    """Somebody else holds the lock on the files."""
+
+
 class SqliteStore:
     """Keeps records in `everyturn.db` of a data folder (see `base.Store`)."""
 
@@ -120,10 +124,8 @@ class SqliteStore:
         self._db.set_busy_timeout(0)
         try:
             self.append(groups)
-        except StoreFailure as failure:
-            if isinstance(failure.__cause__, apsw.BusyError):
-                return False
-            raise
+        except _Locked:
+            return False
         finally:
             self._db.set_busy_timeout(self._lock_wait_ms)
         return True
@@ -146,7 +148,8 @@ class SqliteStore:
             self._roll_back()
             if isinstance(failure, _CONTENT_FAULTS):
                 raise
-            raise StoreFailure(f"The record cannot be written: {_kind(failure)}.") from failure
+            kind = _Locked if isinstance(failure, apsw.BusyError) else StoreFailure
+            raise kind(f"The record cannot be written: {_kind(failure)}.") from failure
         except BaseException:
             self._roll_back()
             raise
