@@ -7,7 +7,6 @@ was. In this order: reasoning first (its text is gone before anything else looks
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -42,14 +41,15 @@ class Cleaner:
     key: secret of this installation that makes the hashes of media, up to 64 bytes.
     """
 
-    def __init__(self, redactor: Redactor, key: bytes) -> None:
+    def __init__(self, redactor: Redactor, key: bytes, scanner: Scanner | None = None) -> None:
+        """scanner: of another cleaner with this redactor."""
         self._redactor = redactor
         self._key = key
         self._urls: dict[str, str] = {}
         self._clean_parameters: dict[bytes, str] = {}
         self._ready: Mapping[bytes | str, Redacted[str]] = {}
         self._take: Take | None = None
-        self._scanner = Scanner(
+        self._scanner = scanner or Scanner(
             [reasoning.HINT, media.HINT, *redactor.hints], apart=redactor.hints_apart
         )
 
@@ -60,7 +60,10 @@ class Cleaner:
 
     def keeping(self, take: Take | None) -> Cleaner:
         """This cleaner, with its memory, for where media are kept; None: where they are not."""
-        keeping = copy.copy(self)
+        keeping = Cleaner(self._redactor, self._key, self._scanner)
+        keeping._urls = self._urls
+        keeping._clean_parameters = self._clean_parameters
+        keeping._ready = self._ready
         keeping._take = take
         return keeping
 
