@@ -24,12 +24,12 @@ TEXT_BYTES_MAX: Final = 1 << 20
 """Bytes of UTF-8 that a text column keeps; records.md, section 4."""
 
 ESCAPE: Final = "\u241b"
-_SPECIAL: Final = re.compile("[\x00\ud800-\udfff\u241b]")
+_SPECIAL: Final = re.compile(r"[\x00\ud800-\udfff\u241b]")
 _ESCAPED: Final = re.compile("\u241b([0-9A-Fa-f]{4})")
 _CUT: Final = re.compile(r"\[cut:\d+ bytes:sha256 [0-9a-f]{64}\]")
 _CUT_MARK_CHARS_MAX: Final = 120
 _CUT_JSON: Final = '{"everyturn_cut":{"bytes":'
-_NOT_IN_JSON: Final = re.compile("[\x00\ud800-\udfff]")
+_NOT_IN_JSON: Final = re.compile(r"[\x00\ud800-\udfff]")
 
 
 def is_plain(text: str) -> bool:

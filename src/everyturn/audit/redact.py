@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
 from everyturn.audit.checks import CHECKS, is_secret_by_name, looks_secret
 from everyturn.audit.encoded import (
@@ -70,7 +70,6 @@ Counts = Mapping[str, int]
 NONE_FOUND: Final[Counts] = MappingProxyType({})
 
 T = TypeVar("T")
-S = TypeVar("S", str, bytes)
 
 
 class Redacted(NamedTuple, Generic[T]):
@@ -149,7 +148,11 @@ class Redactor:
         plain = "|".join(["scan_failed", *sorted(self._untagged)])
         self._marker = Pattern(rf"(?:\[redacted:(?:(?:{tagged}):[0-9a-f]{{8}}|(?:{plain}))\])+")
 
-    def redact_json(self, text: S) -> Redacted[S]:
+    @overload
+    def redact_json(self, text: str) -> Redacted[str]: ...
+    @overload
+    def redact_json(self, text: bytes) -> Redacted[bytes]: ...
+    def redact_json(self, text: str | bytes) -> Redacted[Any]:
         """The JSON text without secrets, all other bytes as they were.
 
         Text that is not JSON is redacted as text.
@@ -366,8 +369,6 @@ def _known_forms(value: str) -> Iterator[tuple[Finder, str]]:
         yield Finder(KNOWN_RULE, head + quoted(inner) + tail, secret=raw), literal_hint(inner)
 
 
-def _like(result: str, given: S) -> S:
+def _like(result: str, given: str | bytes) -> str | bytes:
     """`result` in the type of `given`."""
-    if isinstance(given, bytes):
-        return result.encode()
-    return result
+    return result.encode() if isinstance(given, bytes) else result

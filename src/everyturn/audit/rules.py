@@ -185,7 +185,7 @@ def _character(sign: str, fold: bool) -> str:
             found += [rf"\\+{_CONTROL[form]}", _quoted(form)]
         elif form == "\\":
             found.append(r"\\+")
-        elif "\ud800" <= form <= "\udfff":
+        elif 0xD800 <= ord(form) <= 0xDFFF:
             pass  # JSON text holds a lone surrogate as an escape only.
         else:
             found.append(rf"\\*{_quoted(form)}")

@@ -220,7 +220,9 @@ class ClientConnection(HttpToolsProtocol):
             cycle.keep_alive = False  # An answer that runs is not broken into.
         else:
             self.on_message_begin()
-            self.scope |= {"method": "UNKNOWN", "path": "", "raw_path": b"", "query_string": b""}
+            self.scope.update(
+                {"method": "UNKNOWN", "path": "", "raw_path": b"", "query_string": b""}
+            )
             _fault(self.scope, failure)
             self._open(keep_alive=False)
             self.cycle.more_body = False

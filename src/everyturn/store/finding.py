@@ -24,7 +24,7 @@ PIECES_MAX: Final = 32
 EXCERPT_CHARS: Final = 120
 
 _PIECE: Final = re.compile(r'"([^"]*)"?|([^\s"]+)')
-_NOT_TEXT: Final = re.compile("[\0\ud800-\udfff]")
+_NOT_TEXT: Final = re.compile(r"[\0\ud800-\udfff]")
 
 
 class BadQuery(ValueError):

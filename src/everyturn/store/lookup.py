@@ -11,7 +11,6 @@ The index holds a 63-bit hash; the value itself decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -43,14 +42,16 @@ def address_hash(address: bytes) -> int:
     return int.from_bytes(address[:8], "big") >> 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Generic[V]):
     """The table whose values are to be found."""
 
-    name: str
-    key: str
-    value: str
-    hash: Callable[[V], int]
+    __slots__ = ("hash", "key", "name", "value")
+
+    def __init__(self, *, name: str, key: str, value: str, hash: Callable[[V], int]) -> None:
+        self.name = name
+        self.key = key
+        self.value = value
+        self.hash = hash
 
 
 TURNS: Final[Table[str]] = Table(name="turn_ids", key="turn_key", value="turn_id", hash=turn_hash)

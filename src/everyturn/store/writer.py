@@ -121,7 +121,7 @@ class GroupWriter:
         self._queued_bytes = 0
         self._space: deque[asyncio.Future[None]] = deque()
         self._is_closing = False
-        self._thread: threading.Thread | None = None
+        self._runner: threading.Thread | None = None
         self._failure: StoreFailure | None = None
         self.counts = WriterCounts()
 
@@ -137,11 +137,11 @@ class GroupWriter:
 
     def start(self) -> None:
         """Begin to write; call it on the event loop that will append."""
-        assert self._thread is None, "a writer starts once"
+        assert self._runner is None, "a writer starts once"
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._thread = threading.Thread(target=self._run, name="everyturn-writer", daemon=True)
-        self._thread.start()
+        self._runner = threading.Thread(target=self._run, name="everyturn-writer", daemon=True)
+        self._runner.start()
 
     async def append(self, group: Group) -> None:
         """Return when the group is kept as the store's durability says.
@@ -220,16 +220,16 @@ class GroupWriter:
     async def close(self) -> None:
         """Write what is queued, then close the store."""
         self._is_closing = True
-        if self._thread is None:
+        if self._runner is None:
             self._store.close()
             return
         self._hand_over()
         self._queue.put(None)
         await self._ended
-        self._thread.join()
+        self._runner.join()
 
     def _check_open(self) -> None:
-        if self._is_closing or self._thread is None:
+        if self._is_closing or self._runner is None:
             self.counts.groups_failed += 1
             raise AuditUnavailable("The record writer is closed.")
         if self._failure is not None:

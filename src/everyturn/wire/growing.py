@@ -86,7 +86,7 @@ def settled(value: Any) -> Any:
     return value
 
 
-_HIGH_SURROGATE: Final = re.compile("[\ud800-\udbff]")
+_HIGH_SURROGATE: Final = re.compile(r"[\ud800-\udbff]")
 
 
 def joined(pieces: list[str]) -> str:

@@ -21,7 +21,7 @@ DEPTH_MAX: Final = 128
 """Nesting of arrays and objects; the gateway's contract, section 2."""
 
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 # Possessive, and content with a string that never ends: linear on any bytes.
 _SCAN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _INTEGER_CHARS_MAX: Final = 40
