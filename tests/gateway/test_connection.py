@@ -134,6 +134,26 @@ async def test_a_broken_body_is_a_refused_turn(tmp_path: Path) -> None:
     assert rows == [(400, "invalid_value")]
 
 
+async def test_a_client_that_waits_is_told_to_go_on(tmp_path: Path) -> None:
+    """A body that its client sends only when asked is asked for once, and not where the head is
+    refused already."""
+    asking = post("Expect: 100-Continue\r\nconnection: close\r\n")
+    async with gateway_and_mock(tmp_path / "data") as (running, mock):
+        mock.add("m", STREAM)
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.gateway.port)
+        writer.write(asking.removesuffix(BODY))
+        told = await reader.readuntil(b"\r\n\r\n")
+        writer.write(BODY)
+        answer = await reader.read()
+        writer.close()
+        refused = await exchange(running.gateway.port, asking.replace(b"/json", b"/xml"))
+
+    assert told == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"0\r\n\r\n")
+    assert refused.startswith(b"HTTP/1.1 400 ")
+
+
 async def test_a_compressed_body_is_named(tmp_path: Path) -> None:
     """A body with a content encoding is refused for that, and not for what it seems to say."""
     compressed = post("content-encoding: gzip\r\nconnection: close\r\n", body=gzip.compress(BODY))
@@ -237,16 +257,16 @@ async def test_a_client_that_does_not_read_does_not_keep_a_gateway(tmp_path: Pat
 async def impatient(**seconds: float) -> AsyncIterator[int]:
     """A server with such connections and an application that reads, then answers much; its port."""
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
         if scope["type"] != "http":
             return
-        it = Exchange(scope, receive, send)
+        it = Exchange(scope)
         try:
             await it.body(1000)
         except Failure as failure:
             await it.answer(failure.status, failure.code.encode())
             return
-        await it.start(200, b"text/plain")
+        it.start(200, b"text/plain")
         for _ in range(400):
             await it.write(b"x" * 50_000, is_last=False)
         await it.write(b"", is_last=True)

@@ -106,10 +106,10 @@ class App:
             return
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send)
+        exchange = Exchange(scope)
         _identify(exchange, self._recording)
         try:
-            await self._answer(exchange)
+            await self._handler(exchange)(exchange)
         except ClientGone:
             pass  # Nobody is left to answer; the access record has no status.
         except Failure as failure:
@@ -123,7 +123,7 @@ class App:
 
     async def _link(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a worker's WebSocket, or refuse it in HTTP. Its access record is of the opening."""
-        exchange = Exchange({**scope, "method": "GET"}, receive, send)
+        exchange = Exchange(scope)
         _identify(exchange, self._recording)
         name = None
         await receive()  # The server's word that somebody wants to connect.
@@ -151,7 +151,8 @@ class App:
             assert self.door is not None
             await self.door.serve(name, receive, send)
 
-    async def _answer(self, exchange: Exchange) -> None:
+    def _handler(self, exchange: Exchange) -> Handler:
+        """Who answers, once it is known who asks. Raises what they may not."""
         host = _host(exchange)
         handler = self._route(exchange)
         exchange.check_readable()
@@ -162,7 +163,7 @@ class App:
             exchange.principal = self._keys.principal(exchange.header(b"authorization"))
         if handler is None:
             raise EndpointNotFound("this gateway does not serve that path and method")
-        await handler(exchange)
+        return handler
 
     def _route(self, exchange: Exchange) -> Handler | None:
         handler = self._routes.get((exchange.method, exchange.path))

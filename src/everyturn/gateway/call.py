@@ -219,7 +219,7 @@ class Call:
         assert self._stream is not None
         if not self._exchange.is_started:
             self._take_notes()
-            await self._exchange.start(200, SSE_TYPE, self.head_headers())
+            self._exchange.start(200, SSE_TYPE, self.head_headers())
         elif len(self._stream.decoder.notes) > self._told:
             new = self._stream.decoder.notes[self._told :]
             self._take_notes()

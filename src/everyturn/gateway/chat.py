@@ -38,6 +38,8 @@ from everyturn.wire.envelope import Envelope
 from everyturn.wire.limits import Limits
 from everyturn.wire.request import ChatRequest, parse_chat_request
 
+Task = asyncio.Task[None]
+
 _AGENT = ("user-agent", f"everyturn/{__version__}")
 _TRACE_HEADERS = ("traceparent", "tracestate", "x-request-id")
 """Sent as the gateway has them, never as a client sent them."""
@@ -62,8 +64,8 @@ class ChatService:
         self._log = log
         self._request_bytes_max = request_bytes_max
         self._open_turns_max = open_turns_max
-        self._open: set[asyncio.Task[object]] = set()
-        self._calling: set[asyncio.Task[object]] = set()
+        self._open: set[Task] = set()
+        self._calling: set[Task] = set()
         """Of the open turns, those whose call is under way; the others end by themselves."""
         self._is_cut_off = False
         self._is_idle: asyncio.Event | None = None
@@ -103,16 +105,17 @@ class ChatService:
                 f"the gateway has its most open turns: {self._open_turns_max}", retry_after_ms=1000
             )
         _join(exchange)
-        task = exchange.task
+        task = exchange.request.task
+        assert task is not None  # Each request is served by one.
         self._open.add(task)
         try:
-            await self._turn(exchange)
+            await self._turn(exchange, task)
         finally:
             self._open.discard(task)
             if self._is_idle is not None and not self._open:
                 self._is_idle.set()
 
-    async def _turn(self, exchange: Exchange) -> None:
+    async def _turn(self, exchange: Exchange, task: Task) -> None:
         request: ChatRequest | None = None
         try:
             request = parse_chat_request(
@@ -142,7 +145,7 @@ class ChatService:
             headers=headers,
         )
         call = Call(plan, model.transport, exchange)
-        result = await self._run(exchange, call)
+        result = await self._run(exchange, call, task)
         self.metrics.call(model.target.name, result)
         try:
             await record.close(result)
@@ -152,29 +155,27 @@ class ChatService:
         record.close_later()
         await call.drain()
 
-    async def _run(self, exchange: Exchange, call: Call) -> CallResult:
+    async def _run(self, exchange: Exchange, call: Call, task: Task) -> CallResult:
         """Run the call while the client is there, and answer whatever ends it."""
-        task = exchange.task
         if self._is_cut_off:
             return call.broken_off(GatewayStopping("the gateway shut down before the call began"))
-        watch = exchange.watch_client()
+        exchange.request.watch(task)
         self._calling.add(task)
         try:
             result = await call.run()
         except asyncio.CancelledError:
-            return self._cancelled(exchange, call)
+            return self._cancelled(exchange, call, task)
         except Exception as bug:  # noqa: BLE001 - a defect must not leave a turn open
             self._log.bug("call.failed", bug, request_id=exchange.request_id)
             return call.broken_off(InternalError("the gateway failed in this call"))
         finally:
-            watch.stop()
+            exchange.request.stop_watching()
             self._calling.discard(task)
-        if watch.is_gone or self._is_cut_off:
+        if exchange.is_client_gone or self._is_cut_off:
             await _absorb_cancellation(task)
         return result
 
-    def _cancelled(self, exchange: Exchange, call: Call) -> CallResult:
-        task = exchange.task
+    def _cancelled(self, exchange: Exchange, call: Call, task: Task) -> CallResult:
         if exchange.is_client_gone:
             task.uncancel()
             return call.broken_off(None)
@@ -184,7 +185,7 @@ class ChatService:
         raise asyncio.CancelledError
 
 
-async def _absorb_cancellation(task: asyncio.Task[object]) -> None:
+async def _absorb_cancellation(task: Task) -> None:
     """Take a cancellation that was asked for while the call ended by itself."""
     try:
         await asyncio.sleep(0)
@@ -210,7 +211,7 @@ async def _end(exchange: Exchange, result: CallResult, call: Call) -> None:
     if failure is not None:
         exchange.error_code = failure.code
     if not exchange.is_started:
-        await exchange.start(200, SSE_TYPE, call.head_headers())
+        exchange.start(200, SSE_TYPE, call.head_headers())
     end = result.final if failure is None else failure_frame(failure)
     await exchange.write(result.tail + end, is_last=True)
 

@@ -1,94 +1,140 @@
-"""A client's connection: uvicorn's HTTP/1.1, within bounds, and every refusal a typed answer.
+"""A client's connection: HTTP/1.1 within bounds, and every refusal a typed answer.
 
-uvicorn reads and writes; this adds what it leaves open. Bytes without content (heads, trailers,
-chunk extensions) and the time a client may take are bounded. What is no HTTP goes to the
-application as a request with a fault, so that it is answered and recorded like any other. An offer
-to upgrade the protocol, but for the WebSockets of workers, is passed over and the request served,
-as RFC 9110 section 7.8 allows: Java's client makes it with every request. A client of HTTP/1.0
-gets no chunks.
+What uvicorn's server makes of each client, in place of uvicorn's own protocol, which costs more and
+leaves more open. Bytes without content (heads, trailers, chunk extensions) and the time
+a client may take are bounded. What is no HTTP goes to the application as a request with a fault,
+so that it is answered and recorded like any other. An offer to upgrade the protocol, but for the
+WebSockets of workers, is passed over and the request served, as RFC 9110 section 7.8 allows: Java's
+client makes it with every request. A client of HTTP/1.0 gets no chunks.
 
-Rests on uvicorn's `HttpToolsProtocol`, whose `self.cycle` is the newest request of a connection.
+Rests on httptools (llhttp) for the framing. A protocol of asyncio by its methods, without the base
+class. Requests that come before the answer to an earlier one wait behind it; meanwhile the socket
+is not read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+import logging
+from collections import deque
+from functools import lru_cache
+from math import inf
+from typing import Any, ClassVar, Final, cast
 from urllib.parse import unquote
 
 import httptools
-from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.server import ServerState
 
 from everyturn.errors import Failure, GatewayStopping, InvalidValue, RequestTooLarge
-from everyturn.gateway.http import FAULT
+from everyturn.gateway.request import REQUEST, ClientRequest, Field, Patience
+from everyturn.transport.deadlines import Deadlines
 
 SILENT_BYTES_MAX: Final = 64 * 1024
 """Bytes that a client may send without completing a head or bringing content; one read may go
 beyond. nginx takes 32 KiB of head, Node 16."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """How long a client may take, in seconds."""
-
-    head_s: float = 60.0
-    """For a head, from the connection or the first byte on; as nginx has it."""
-    body_s: float = 60.0
-    """Between two reads of a body; as nginx has it."""
-    unread_s: float = 300.0
-    """Until it reads on, before it counts as gone. nginx gives it 60 seconds; a person who steps
-    through a program reads more slowly."""
-
+UNREAD_BYTES_MAX: Final = 64 * 1024
+"""Of a body, at which the socket is no longer read; one read may go beyond."""
 
 _FRAMING: Final = (b"content-length", b"transfer-encoding")
 
 
-class ClientConnection(HttpToolsProtocol):
+class ClientConnection:
     """One connection of a client, for all of its requests."""
 
-    patience: ClassVar = Patience()
-    _silent_bytes = 0
-    """Bytes since a head was complete or content came."""
-    _has_progressed = False
-    """Whether the present read completed a head or brought content."""
-    _is_in_body = False
-    """A head is complete and its message is not."""
-    _is_deaf = False
-    """Nothing more is read: what came was no HTTP, or too much of it."""
-    _is_repeating = False
-    """A head is fed again that the application has already."""
-    _answering: RequestResponseCycle | None = None
-    """The request whose answer is due; later ones wait behind it."""
-    _head_timer: asyncio.TimerHandle | None = None
+    patience: ClassVar[Patience] = Patience()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """As uvicorn's server makes it."""
+        self._config = config
+        self._app = config.loaded_app
+        self._app_state = app_state
+        self._state = server_state
+        self._keep_alive_s = config.timeout_keep_alive
+        self.loop = _loop or asyncio.get_running_loop()
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.flow: FlowControl = cast(FlowControl, None)
+        self._parser: Any = httptools.HttpRequestParser(self)
+        # So that a request is answered before what follows it is refused.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._deadlines = Deadlines(self.loop)
+        self.deadline = inf
+        """When the client must have sent a whole head, on the loop's clock."""
+        self._is_resting = False
+        """Nothing of a further request has come since the last answer."""
+        self._url = b""
+        self._headers: list[Field] = []
+        self._newest: ClientRequest | None = None
+        """The request that came last, whose body may still arrive."""
+        self._answering: ClientRequest | None = None
+        """The request whose answer is due; later ones wait behind it."""
+        self._waiting: deque[ClientRequest] = deque()
+        self._silent_bytes = 0
+        """Bytes since a head was complete or content came."""
+        self._has_progressed = False
+        """Whether the present read completed a head or brought content."""
+        self._is_in_body = False
+        """A head is complete and its message is not."""
+        self._is_deaf = False
+        """Nothing more is read: what came was no HTTP, or too much of it."""
+        self._is_repeating = False
+        """A head is fed again that the application has already."""
+        self._date: list[Field] = []
+        self._date_line = b""
+
+    # ------------------------------------------------------------------- callbacks of the network
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """A client has connected."""
-        super().connection_made(transport)
-        self._head_timer = self.loop.call_later(self.patience.head_s, self._expire_head)
+        self._connections().add(self)
+        self.transport = transport
+        self.flow = FlowControl(transport)
+        self._deadlines.add(self)
+        self._expect_head(self.patience.head_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, for the request that is answered and for those behind it."""
-        self._stop_head_timer()
-        answering = self._answering
-        if answering is not None and not answering.response_complete:
-            answering.disconnected = True
-            answering.message_event.set()
-        super().connection_lost(exc)
+        self._connections().discard(self)
+        self._deadlines.close()
+        for request in (self._answering, self._newest):
+            if request is not None:
+                request.lose()
+        self.flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+        self._parser = None  # It holds our bound methods: this breaks the cycle.
+
+    def eof_received(self) -> None:
+        """The client closed its side, which ends the connection."""
+
+    def pause_writing(self) -> None:
+        """The client leaves much unread."""
+        self.flow.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has read on."""
+        self.flow.resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of a client."""
         if self._is_deaf:
             return
-        self._unset_keepalive_if_required()
+        if self._is_resting:
+            self._is_resting = False
+            self.deadline = inf
         self._has_progressed = False
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
             if self._should_upgrade():
-                self._stop_head_timer()
-                self.handle_websocket_upgrade()
+                self._hand_over()
                 return
             self._pass_over_upgrade()
             rest = data[offer.args[0] :]
@@ -115,86 +161,147 @@ class ClientConnection(HttpToolsProtocol):
                     hint="Send fewer or shorter headers.",
                 )
             )
-        elif self._head_timer is None and not self._is_in_body:
-            self._head_timer = self.loop.call_later(self.patience.head_s, self._expire_head)
+        elif self.deadline == inf and not self._is_in_body:
+            self._expect_head(self.patience.head_s)
 
     # -------------------------------------------------------------------- callbacks of the parser
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         if not self._is_repeating:
-            super().on_message_begin()
+            self._url = b""
+            self._headers = []
 
     def on_url(self, url: bytes) -> None:
         """A part of the request's target."""
         if not self._is_repeating:
-            super().on_url(url)
+            self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header; a trailer, which comes inside the body, is of no use to anybody here."""
         if not self._is_in_body:
-            super().on_header(name, value)
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """A head is complete: the request goes to the application."""
         if self._is_repeating:
             return
-        self.scope["method"] = self.parser.get_method().decode("ascii")
-        if self.parser.should_upgrade() and self._should_upgrade():
+        parser = self._parser
+        if parser.should_upgrade() and self._should_upgrade():
             return  # `data_received` hands the connection to the WebSocket protocol.
-        url = httptools.parse_url(self.url)
-        raw_path = url.path or b"/"
-        path = raw_path.decode("ascii")
-        version = self.parser.get_http_version()
-        self.scope["http_version"] = version
-        self.scope["path"] = unquote(path) if "%" in path else path
-        self.scope["raw_path"] = raw_path
-        self.scope["query_string"] = url.query or b""
+        request = ClientRequest(self, self._headers)
+        request.method = parser.get_method().decode("ascii")
+        request.path, request.query = parts_of(self._url)
+        request.is_old = parser.get_http_version() == "1.0"
+        request.keep_alive = not request.is_old and parser.should_keep_alive()
         self._has_progressed = self._is_in_body = True
-        self._stop_head_timer()
-        self._open(keep_alive=version != "1.0" and self.parser.should_keep_alive())
+        self.deadline = inf
+        self._open(request)
 
     def on_body(self, body: bytes) -> None:
         """Content, without framing."""
         self._has_progressed = True
-        super().on_body(body)
+        request = self._newest
+        assert request is not None  # Its head came before.
+        if not request.is_answered:
+            request.feed(body)
+            if request.unread_bytes > UNREAD_BYTES_MAX:
+                self.flow.pause_reading()
 
     def on_message_complete(self) -> None:
         """A request is complete, unless the parser only left it to another protocol."""
-        if self.parser.should_upgrade():
+        if self._parser.should_upgrade():
             return
         self._has_progressed = True
         self._is_in_body = False
-        super().on_message_complete()
+        request = self._newest
+        assert request is not None  # Its head came before.
+        if not request.is_answered:
+            request.has_more = False
+            request.wake()
 
     # ------------------------------------------------------------------------------------ requests
 
-    def _open(self, *, keep_alive: bool) -> None:
-        """Hand `self.scope` to the application: now, or after the requests before it."""
-        before = self.cycle
-        self.cycle = cycle = _Cycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            keep_alive=keep_alive,
-            on_response=self.on_response_complete,
-        )
-        cycle.patience = self.patience
-        if before is None or before.response_complete:
-            self._start_asgi_task(cycle, self.app)
+    def _open(self, request: ClientRequest) -> None:
+        """Hand a request to the application: now, or after the requests before it."""
+        before = self._newest
+        self._newest = request
+        if before is None or before.is_answered:
+            self._start(request)
         else:
             self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, self.app))
+            self._waiting.append(request)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+    def _start(self, request: ClientRequest) -> None:
+        self._answering = request
+        task = request.task = self.loop.create_task(self._serve(request))
+        self._state.tasks.add(task)
+
+    async def _serve(self, request: ClientRequest) -> None:
+        """Run the application for one request. It answers its own failures."""
+        try:
+            await self._app({"type": "http", REQUEST: request}, _no_receive, _no_send)
+            if not request.is_answered and not request.is_gone:
+                raise RuntimeError("the application did not complete its answer")
+        except BaseException as bug:
+            logging.getLogger("uvicorn.error").error("Exception in application", exc_info=bug)
+            self._give_up(request)
+        finally:
+            assert request.task is not None  # It runs this.
+            self._state.tasks.discard(request.task)
+
+    def _give_up(self, request: ClientRequest) -> None:
+        """End a request that the application left open."""
+        if request.is_started:
+            self.transport.close()
+            return
+        request.keep_alive = False
+        text = b"Internal Server Error"
+        head = request.head(500, b"content-type: text/plain; charset=utf-8\r\n", (), length=21)
+        request.send(head, text, is_last=True)
+
+    def on_answered(self) -> None:
+        """The answer that was due is complete."""
+        self._state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self._waiting:
+            self._start(self._waiting.popleft())
+        elif self.deadline == inf:  # Else a further head has begun, which has a time of its own.
+            self._is_resting = True
+            self._expect_head(self._keep_alive_s)
+
+    def date_line(self) -> bytes:
+        """The headers that the server sends with every answer: the date, of this second."""
+        headers = self._state.default_headers
+        if headers is not self._date:
+            self._date = headers
+            self._date_line = b"".join([b"%b: %b\r\n" % field for field in headers])
+        return self._date_line
+
+    # ------------------------------------------------------------------------------------ upgrades
+
+    def _should_upgrade(self) -> bool:
+        """Whether the request offers WebSockets, and somebody is there to speak them."""
+        if self._config.ws_protocol_class is None:
+            return False
+        named = dict(self._headers)
+        tokens = [token.strip() for token in named.get(b"connection", b"").lower().split(b",")]
+        return b"upgrade" in tokens and named.get(b"upgrade", b"").lower() == b"websocket"
+
+    def _hand_over(self) -> None:
+        """Leave the connection to the WebSocket protocol, with the head of the request."""
+        self._deadlines.close()
+        self._connections().discard(self)
+        head = [self._parser.get_method(), b" ", self._url, b" HTTP/1.1\r\n"]
+        head += [b"%b: %b\r\n" % field for field in self._headers]
+        head.append(b"\r\n")
+        made: Any = self._config.ws_protocol_class
+        protocol = made(config=self._config, server_state=self._state, app_state=self._app_state)
+        protocol.connection_made(self.transport)
+        protocol.data_received(b"".join(head))
+        self.transport.set_protocol(protocol)
 
     def _pass_over_upgrade(self) -> None:
         """Read on as if no upgrade had been offered.
@@ -202,42 +309,38 @@ class ClientConnection(HttpToolsProtocol):
         The parser ends such a request with its head. A new one gets the head again, without the
         offer, and then the body.
         """
-        head = b"".join(b"%b: %b\r\n" % field for field in self.headers if field[0] in _FRAMING)
-        self.parser = httptools.HttpRequestParser(self)
+        head = b"".join(b"%b: %b\r\n" % field for field in self._headers if field[0] in _FRAMING)
+        self._parser = httptools.HttpRequestParser(self)
         self._is_repeating = True
         try:
-            self.parser.feed_data(b"POST / HTTP/1.1\r\n" + head + b"\r\n")
+            self._parser.feed_data(b"POST / HTTP/1.1\r\n" + head + b"\r\n")
         finally:
             self._is_repeating = False
+
+    # ---------------------------------------------------------------------------------------- ends
 
     def _refuse(self, failure: Failure) -> None:
         """Answer what cannot be read with `failure`, and read no more."""
         self._is_deaf = True
-        cycle = self.cycle
+        newest = self._newest
         if self._is_in_body:
             self._break_off(failure)
-        elif cycle is not None and not cycle.response_complete:
-            cycle.keep_alive = False  # An answer that runs is not broken into.
+        elif newest is not None and not newest.is_answered:
+            newest.keep_alive = False  # An answer that runs is not broken into.
         else:
-            self.on_message_begin()
-            self.scope.update(
-                {"method": "UNKNOWN", "path": "", "raw_path": b"", "query_string": b""}
-            )
-            _fault(self.scope, failure)
-            self._open(keep_alive=False)
-            self.cycle.more_body = False
+            self.deadline = inf
+            request = ClientRequest(self, [])
+            request.break_off(failure)
+            self._open(request)
 
     def _break_off(self, failure: Failure) -> None:
         """End a request inside its body."""
-        cycle = self.cycle
-        if cycle.response_complete:
+        request = self._newest
+        assert request is not None  # A body has one.
+        if request.is_answered:
             self.transport.close()
-            return
-        _fault(cycle.scope, failure)
-        cycle.more_body = cycle.keep_alive = False
-        cycle.message_event.set()
-
-    # ---------------------------------------------------------------------------------------- ends
+        else:
+            request.break_off(failure)
 
     def cut_off(self) -> None:
         """The gateway stops: a request that has not arrived yet is refused."""
@@ -245,91 +348,44 @@ class ClientConnection(HttpToolsProtocol):
             self._is_deaf = True
             self._break_off(GatewayStopping("the gateway is shutting down", retry_after_ms=1000))
 
-    def _expire_head(self) -> None:
-        self._head_timer = None
-        if self.cycle is None or self.cycle.response_complete:
+    def shutdown(self) -> None:
+        """The server stops: no request after the present one."""
+        newest = self._newest
+        if newest is None or newest.is_answered:
+            self.transport.close()
+        else:
+            newest.keep_alive = False
+
+    def _expect_head(self, seconds: float) -> None:
+        """A whole head must have come in `seconds`."""
+        self.deadline = self.loop.time() + seconds
+        self._deadlines.watch(self.deadline)
+
+    def expire(self) -> None:
+        """No head came in time (called by `Deadlines`)."""
+        self.deadline = inf
+        if self._newest is None or self._newest.is_answered:
             self.transport.close()
 
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _connections(self) -> set[Any]:
+        """All connections of the server, which knows them by what uvicorn's own have too."""
+        return self._state.connections
 
 
-class _Cycle(RequestResponseCycle):
-    """A request and its answer."""
+@lru_cache(maxsize=64)
+def parts_of(url: bytes) -> tuple[str, bytes]:
+    """Path, percent-decoded, and query of a request's target. Cached: clients ask for the same.
 
-    patience: Patience
-    _head: ASGISendEvent | None = None
-    """The head of the answer, until there is something to send with it."""
-
-    async def receive(self) -> ASGIReceiveEvent:
-        """The next part of the body, within `body_s` while there is more to come."""
-        if not self.more_body:
-            return await super().receive()
-        try:
-            async with asyncio.timeout(self.patience.body_s):
-                return await super().receive()
-        except TimeoutError:
-            late = InvalidValue(
-                "the body did not arrive in time",
-                status=408,
-                hint="Send the whole body, of the length that `content-length` says.",
-            )
-            _fault(self.scope, late)
-            self.more_body = self.keep_alive = False
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(self, message: ASGISendEvent) -> None:
-        """Send a part of the answer; a client that leaves it unread for `unread_s` is gone."""
-        if self.flow.write_paused and not self.disconnected:
-            try:
-                async with asyncio.timeout(self.patience.unread_s):
-                    await self.flow.drain()
-            except TimeoutError:
-                self.disconnected = True
-                self.message_event.set()
-                self.transport.abort()
-        if self.scope["http_version"] == "1.0":
-            # Chunks came with HTTP/1.1; the connection ends this body.
-            self.chunked_encoding = False
-            body: Any = message.get("body", b"")
-            self.expected_content_length = len(body)
-        if message["type"] == "http.response.start":
-            self._head = message
-            return
-        head, self._head = self._head, None
-        if head is None:
-            await super().send(message)
-            return
-        transport = self.transport
-        together = _Together()
-        self.transport = together
-        try:
-            await super().send(head)
-            await super().send(message)
-        finally:
-            self.transport = transport
-        if not self.disconnected:
-            transport.writelines(together.parts)
-            if together.is_closed:
-                transport.close()
+    Raises HttpParserInvalidURLError and UnicodeDecodeError.
+    """
+    parsed = httptools.parse_url(url)
+    path = (parsed.path or b"/").decode("ascii")
+    return (unquote(path) if "%" in path else path), parsed.query or b""
 
 
-class _Together(asyncio.Transport):
-    """Takes the head of an answer and the first of its body, which leave in one packet."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[bytes] = []
-        self.is_closed = False
-
-    def write(self, data: Any) -> None:
-        self.parts.append(data)
-
-    def close(self) -> None:
-        self.is_closed = True
+async def _no_receive() -> Any:
+    raise RuntimeError("a request is read by itself: see `REQUEST`")
 
 
-def _fault(scope: Any, failure: Failure) -> None:
-    scope.setdefault(FAULT, failure)
+async def _no_send(_message: Any) -> None:
+    raise RuntimeError("a request is answered by itself: see `REQUEST`")

@@ -1,12 +1,11 @@
 """One HTTP exchange with a client: what came, what goes, and the facts an access record needs.
 
-The server (uvicorn) owns HTTP; this owns the meaning of headers, the size of the body, and the
-moment a client goes away.
+The connection owns HTTP (`connection`, `request`); this owns the meaning of headers and the size of
+the body.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -16,6 +15,7 @@ from typing import Any, Final
 from everyturn.audit.trace import TraceContext
 from everyturn.errors import CallerFault, Failure, InvalidValue, RequestTooLarge
 from everyturn.gateway.auth import ANYONE
+from everyturn.gateway.request import REQUEST, ClientRequest, Field
 from everyturn.wire.reader import write
 
 Scope = MutableMapping[str, Any]
@@ -25,12 +25,6 @@ Send = Callable[[Message], Awaitable[None]]
 
 JSON_TYPE: Final = b"application/json"
 SSE_TYPE: Final = b"text/event-stream; charset=utf-8"
-
-FAULT: Final = "everyturn.fault"
-"""In the scope of a request that the connection could not read: its failure."""
-
-DISCONNECT_WATCH_S: Final = 0.1
-"""A client is watched for leaving only when its answer takes longer: most do not."""
 
 _NOTE_SAFE: Final = re.compile(r"[^\x20-\x7e]")
 NOTE_HEADER_BYTES_MAX: Final = 2048
@@ -78,9 +72,9 @@ class Exchange:
     """A request and its answer. Made for each HTTP request; used by one task."""
 
     __slots__ = (
-        "_receive",
-        "_send",
-        "_watch",
+        "_fields",
+        "_head",
+        "_request",
         "error_code",
         "has_record",
         "has_request_id",
@@ -96,28 +90,34 @@ class Exchange:
         "received_bytes",
         "request_id",
         "route",
-        "scope",
         "sent_bytes",
         "started_at",
         "started_us",
         "status",
-        "task",
         "trace",
         "turn_id",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.scope = scope
-        self._receive = receive
-        self._send = send
-        task = asyncio.current_task()
-        assert task is not None  # The server runs each request in a task.
-        self.task: asyncio.Task[object] = task
-        self._watch: DisconnectWatch | None = None
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.query: bytes = scope["query_string"]
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+    def __init__(self, scope: Scope) -> None:
+        """scope: as the connection gives it; of a WebSocket's opening there is no request."""
+        request: ClientRequest | None = scope.get(REQUEST)
+        self._request = request
+        self.headers: dict[bytes, bytes]
+        """By their names in lower case; of one that stands more than once, the last."""
+        if request is None:
+            self.method = "GET"
+            self.path: str = scope["path"]
+            self.query: bytes = scope["query_string"]
+            self._fields: list[Field] = scope["headers"]
+            self.headers = dict(self._fields)
+        else:
+            self.method = request.method
+            self.path = request.path
+            self.query = request.query
+            self._fields = request.headers
+            self.headers = request.named
+        self._head = b""
+        """The head of the answer, until there is something to send with it."""
         self.started_at = time.perf_counter()
         self.started_us = time.time_ns() // 1000
         self.received_bytes = 0
@@ -141,6 +141,12 @@ class Exchange:
         self.has_record = False
         """Whether the turn's own commits hold the access record."""
 
+    @property
+    def request(self) -> ClientRequest:
+        """The request, on the connection it came over."""
+        assert self._request is not None  # Only HTTP requests are read and answered here.
+        return self._request
+
     def header(self, name: bytes) -> str | None:
         """A request header as text; None if absent. Bytes that are not ASCII are escaped."""
         value = self.headers.get(name)
@@ -148,12 +154,13 @@ class Exchange:
 
     def all(self, name: bytes) -> list[str]:
         """Every value of a request header, in the order received."""
-        if name not in self.headers:
+        last = self.headers.get(name)
+        if last is None:
             return []
+        if len(self.headers) == len(self._fields):  # Every name stands once.
+            return [last.decode("ascii", "backslashreplace")]
         return [
-            value.decode("ascii", "backslashreplace")
-            for key, value in self.scope["headers"]
-            if key == name
+            value.decode("ascii", "backslashreplace") for key, value in self._fields if key == name
         ]
 
     @property
@@ -168,7 +175,7 @@ class Exchange:
 
     def check_readable(self) -> None:
         """Raises the failure of a request that the connection could not read."""
-        fault: Failure | None = self.scope.get(FAULT)
+        fault = self.request.fault
         if fault is not None:
             raise fault
 
@@ -184,58 +191,51 @@ class Exchange:
         declared = self.headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > bytes_max:
             raise RequestTooLarge(f"the body is larger than the limit in bytes: {bytes_max}")
-        message = await self._receive()
-        chunk: bytes = message.get("body", b"")
-        self.received_bytes = len(chunk)
-        if message["type"] == "http.request" and not message.get("more_body", False):
-            self.check_readable()
-            if len(chunk) > bytes_max:
-                raise RequestTooLarge(f"the body is larger than the limit in bytes: {bytes_max}")
-            return chunk
-        parts = [chunk]
-        while True:
-            if message["type"] == "http.disconnect":
-                raise ClientGone
+        request = self.request
+        request.invite()
+        parts: list[bytes] = []
+        while not request.is_gone:
+            self.received_bytes += request.unread_bytes
+            parts += request.take()
             if self.received_bytes > bytes_max:
                 raise RequestTooLarge(f"the body is larger than the limit in bytes: {bytes_max}")
-            if not message.get("more_body", False):
+            if not request.has_more:
                 self.check_readable()
-                return b"".join(parts)
-            message = await self._receive()
-            chunk = message.get("body", b"")
-            self.received_bytes += len(chunk)
-            parts.append(chunk)
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            await request.more()
+        raise ClientGone
 
     # -------------------------------------------------------------- answers
 
-    def _head(self, content_type: bytes, extra: Iterable[tuple[bytes, bytes]]) -> list[Any]:
-        head = [
-            (b"content-type", content_type),
-            (b"x-request-id", self.request_id.encode("ascii")),
-            (b"traceparent", self.trace.traceparent.encode("ascii")),
-            (b"x-everyturn-turn-id", self.turn_id.encode("ascii")),
-        ]
-        head.extend(extra)
-        return head
-
-    async def start(
-        self, status: int, content_type: bytes, extra: Iterable[tuple[bytes, bytes]] = ()
+    def start(
+        self,
+        status: int,
+        content_type: bytes,
+        extra: Iterable[Field] = (),
+        *,
+        length: int | None = None,
     ) -> None:
-        """Send the head of the answer."""
+        """Begin the answer. Its head leaves with the first of the body, in one packet.
+
+        length: of the body, where it is known.
+        """
         self.status = status
         self.is_started = True
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": self._head(content_type, extra),
-            }
+        ids = (
+            f"\r\nx-request-id: {self.request_id}\r\ntraceparent: {self.trace.traceparent}\r\n"
+            f"x-everyturn-turn-id: {self.turn_id}\r\n"
         )
+        lines = b"content-type: " + content_type + ids.encode("ascii")
+        self._head = self.request.head(status, lines, extra, length=length)
 
     async def write(self, data: bytes, *, is_last: bool) -> None:
         """Send a part of the body; waits while the client does not read."""
         self.sent_bytes += len(data)
-        await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
+        request = self.request
+        if request.is_blocked:
+            await request.unblocked()
+        head, self._head = self._head, b""
+        request.send(head, data, is_last=is_last)
 
     async def answer(
         self,
@@ -243,57 +243,19 @@ class Exchange:
         data: bytes,
         *,
         content_type: bytes = JSON_TYPE,
-        extra: Iterable[tuple[bytes, bytes]] = (),
+        extra: Iterable[Field] = (),
     ) -> None:
         """Send a whole answer."""
-        length = (b"content-length", str(len(data)).encode("ascii"))
-        await self.start(status, content_type, (length, *extra))
+        self.start(status, content_type, extra, length=len(data))
         await self.write(data, is_last=True)
-
-    # ------------------------------------------------------------ watching
-
-    def watch_client(self) -> DisconnectWatch:
-        """Cancel the current task when the client goes away; the body must have been read."""
-        self._watch = DisconnectWatch(self._receive, self.task)
-        return self._watch
 
     @property
     def is_client_gone(self) -> bool:
-        """Whether the client was seen to leave."""
-        return self._watch is not None and self._watch.is_gone
+        """Whether the client was seen to leave while it was watched."""
+        return self._request is not None and self._request.is_client_gone
 
 
-class DisconnectWatch:
-    """Cancels a task when its client leaves; starts looking only after DISCONNECT_WATCH_S."""
-
-    __slots__ = ("_receive", "_task", "_timer", "_watched", "is_gone")
-
-    def __init__(self, receive: Receive, watched: asyncio.Task[object]) -> None:
-        self._receive = receive
-        self._watched = watched
-        self._task: asyncio.Task[None] | None = None
-        self.is_gone = False
-        self._timer = asyncio.get_running_loop().call_later(DISCONNECT_WATCH_S, self._begin)
-
-    def _begin(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._look())
-
-    async def _look(self) -> None:
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                break
-        self.is_gone = True
-        self._watched.cancel()
-
-    def stop(self) -> None:
-        """Stop looking; the task is not cancelled any more."""
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-
-
-def note_headers(notes: Iterable[str]) -> list[tuple[bytes, bytes]]:
+def note_headers(notes: Iterable[str]) -> list[Field]:
     """The `x-everyturn-note` header for notes; none if there are none."""
     told: list[str] = []
     size = left = 0
@@ -315,7 +277,7 @@ def note_comments(notes: Iterable[str]) -> bytes:
     return "".join(lines).encode("ascii")
 
 
-def failure_headers(failure: Failure) -> list[tuple[bytes, bytes]]:
+def failure_headers(failure: Failure) -> list[Field]:
     """The headers that belong to a failure: how long to wait."""
     if failure.retry_after_ms is None:
         return []

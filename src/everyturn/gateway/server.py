@@ -1,8 +1,9 @@
 """Run the application: sockets, signals, and an end that loses nothing.
 
-uvicorn owns HTTP/1.1. On SIGTERM or SIGINT new turns are refused with `gateway_stopping`, open ones
-get their time, what is still open then is ended with an error to its client, and only when every
-record is durable does the process end. A client that neither reads nor sends cannot delay that.
+uvicorn listens, and `connection` is what it makes of each client. On SIGTERM or SIGINT new turns
+are refused with `gateway_stopping`, open ones get their time, what is still open then is ended with
+an error to its client, and only when every record is durable does the process end. A client that
+neither reads nor sends cannot delay that.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, cast
 
 import uvicorn
 
@@ -170,7 +171,7 @@ def _server_config(app: App, config: Config) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="none",
-        http=ClientConnection,
+        http=cast(type[asyncio.Protocol], ClientConnection),  # One by its methods.
         ws="none" if door is None else "websockets-sansio",
         ws_max_size=0 if door is None else door.message_bytes_max,
         ws_per_message_deflate=False,
