@@ -70,7 +70,7 @@ class Desk:
         self._cleaner = Cleaner(redactor, KEY)
         if not is_searched:
             self._cleaner._scanner = Blind([])
-        self._contents = ContentIndex(KEY, redactor.version)
+        self._contents = ContentIndex(redactor.version)
         self._reply = a_reply(text)
         self._text = text
         self._count = 0

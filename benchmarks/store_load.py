@@ -32,7 +32,7 @@ class Conversation:
         self._draw = draw
         self._message_bytes = message_bytes
         self._history: list[dict[str, Any]] = []
-        self.index = index or ContentIndex(draw.randbytes(32), _VERSION)
+        self.index = index or ContentIndex(_VERSION)
         self._now = _START + draw.randrange(10**9)
         self._turn: TurnAudit | None = None
         self._call: ModelCall | None = None

@@ -7,14 +7,12 @@ from everyturn.audit.content import ContentIndex, Reference, content_address
 from everyturn.audit.records import Group
 from everyturn.audit.redact import NONE_FOUND, Redacted
 
-KEY = b"a key of a test"
-
 
 class Stored:
     """What a store would hold, and how often a message was redacted."""
 
     def __init__(self, **fields: int) -> None:
-        self.index = ContentIndex(KEY, "rules-1", **fields)
+        self.index = ContentIndex("rules-1", **fields)
         self.texts: dict[bytes, str] = {}
         self.nodes: dict[int, tuple[int | None, bytes]] = {}
         self.cleaned: list[bytes] = []
@@ -40,7 +38,7 @@ class Stored:
             assert node.node not in self.nodes
             assert node.parent is None or node.parent < node.node
             self.nodes[node.node] = (node.parent, node.address)
-        self.index.confirm(Group((), known=found.known))
+        self.index.confirm(Group((), nodes=found.nodes, known=found.known))
 
     def read(self, found: Reference) -> list[str]:
         """The list as a reader rebuilds it."""
@@ -79,6 +77,37 @@ def test_a_known_list_brings_nothing() -> None:
 
     assert again == Reference(ref=first.ref, counts={"word": 1}, contents=(), nodes=(), known=())
     assert len(stored.cleaned) == 2
+
+
+def test_a_list_that_comes_again_and_again_stays_the_same() -> None:
+    """What leads a later request's items to the same place says no more than the first time."""
+    stored = Stored()
+    items = [b'{"role":"system"}', b'"secret"', b"1" * 5000]
+    first = stored.refer(*items)
+    stored.commit(first)
+
+    for number in range(4):
+        found = stored.refer(*items, b"%d" % number)
+
+        assert [node.parent for node in found.nodes] == [first.nodes[-1].node]
+        assert found.counts == {"word": 1}
+        stored.commit(found)
+        assert stored.read(found)[:-1] == stored.read(first)
+    assert len(stored.cleaned) == 7
+
+
+def test_a_way_of_cleaning_knows_nothing_of_another() -> None:
+    """An item that came often is cleaned again where it is cleaned in another way."""
+    stored = Stored()
+    for _ in range(3):
+        stored.commit(stored.refer(b"1"))
+
+    found = stored.index.refer([b"1"], lambda _: Redacted("2", NONE_FOUND), way=b"other")
+
+    assert [content.text for content in found.contents] == ["2"]
+    stored.commit(found)
+    assert stored.read(stored.refer(b"1")) == ["1"]
+    assert stored.index.refer([b"1"], stored.clean, way=b"other").ref == found.ref
 
 
 def test_what_was_not_committed_is_new_the_next_time() -> None:
@@ -200,7 +229,7 @@ def test_every_list_reads_back_as_sent(
 
 def test_what_has_to_be_cleaned_is_told_before() -> None:
     """What is unknown is not behind a known prefix, nor an item that is known by itself."""
-    index = ContentIndex(b"k", "v")
+    index = ContentIndex("v")
     items = [b'"a"', b'"b"', b'"c"']
     before = index.unknown(items)
     first = index.refer(items[:2], lambda raw: Redacted(raw.decode(), NONE_FOUND))

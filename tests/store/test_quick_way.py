@@ -27,7 +27,7 @@ def test_a_prompt_that_all_turns_begin_with_stays_quick(
     monkeypatch.setattr(state, "_NODES_MAX", 8)
     monkeypatch.setattr(careful, "add", refuse)
     store = SqliteStore(tmp_path / "data")
-    index = ContentIndex(b"k" * 32, "v")
+    index = ContentIndex("v")
 
     for number in range(40):
         items = [SYSTEM, b'{"role":"user","content":"%d"}' % number]

@@ -66,7 +66,7 @@ class Turn:
     def __init__(self, *, target: Target | None = None, state: TurnState | None = None) -> None:
         self.target = target or a_target(PRESET)
         self.cleaner = a_cleaner()
-        self.index = ContentIndex(b"x" * 32, self.cleaner.version)
+        self.index = ContentIndex(self.cleaner.version)
         self.recorder = TurnRecorder(
             TurnOpening(turn_id=TURN_ID, timestamp=1_000, trace_id="t" * 32, span_id="s" * 16),
             cleaner=self.cleaner,

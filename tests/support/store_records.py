@@ -129,7 +129,7 @@ def as_is(raw: bytes) -> Redacted[str]:
 
 def an_index(**fields: Any) -> ContentIndex:
     """A content index that knows nothing yet."""
-    return ContentIndex(b"key of a test", "rules-1", **fields)
+    return ContentIndex("rules-1", **fields)
 
 
 def group_of(

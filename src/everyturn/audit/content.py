@@ -4,27 +4,35 @@ Pure, with a bounded memory. Each message or tool definition of a request is sto
 of its redacted form and the rules' version; a list is a chain of prefix nodes, one an item, and a
 request refers to the node of its last item, so references do not grow with the history either.
 
-Memory leads from a keyed hash of the raw bytes to what is stored, so that neither redacting nor
-writing is repeated for what was seen: the longest known prefix of a list costs one hash, and each
-later item is looked up by itself. Only `confirm`, after the commit, makes it remember; what was
-never committed is simply new the next time. What was forgotten is written again, and the store
-finds by its address that it has it.
+Memory leads from a hash of the raw bytes to what is stored, so that neither redacting nor writing
+is repeated for what was seen; a message that nothing was found in has its address for that hash, so
+a new one is hashed once. A list is followed from its beginning, node by node, as far as it is
+known. Only `confirm`, after the commit, makes it remember; what was never committed is simply new
+the next time. What was forgotten is written again, and the store finds by its address that it has
+it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
+
+import msgspec
 
 from everyturn.audit.records import Content, ContentRef, Group, Known, PrefixNode
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted
 
 ENTRIES_MAX: Final = 32_768
-"""Items, and as many prefixes, that are remembered; about 250 bytes each."""
+"""Items, and as many nodes, that are remembered; about 250 bytes each."""
 ADDRESS_BYTES: Final = 16
+_AGAIN_MAX: Final = 1024
+_AGAIN_BYTES_MAX: Final = 4096
+"""Items that came again, where nothing was found in them, are remembered as they are: how many, and
+how long each may be."""
+_ROOT: Final = 0
+"""Stands for the parent of a list's first node."""
 
 Clean = Callable[[bytes], Redacted[str]]
 """Raw JSON of an item → its JSON text as it may rest, and rule → count."""
@@ -32,12 +40,14 @@ Clean = Callable[[bytes], Redacted[str]]
 
 def content_address(version: str, text: str) -> bytes:
     """The address of a content: half a SHA-256 of the rules' version and the redacted text."""
-    data = f"{version}\0{text}".encode("utf-8", "surrogatepass")
-    return hashlib.sha256(data).digest()[:ADDRESS_BYTES]
+    return _address(version.encode() + b"\0", text.encode("utf-8", "surrogatepass"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+def _address(seed: bytes, data: bytes) -> bytes:
+    return hashlib.sha256(seed + data).digest()[:ADDRESS_BYTES]
+
+
+class Reference(msgspec.Struct, frozen=True, gc=False):
     """A list as it goes into a record, and what of it is not known to be stored.
 
     Contents, nodes and known belong in the same `Group` as the record.
@@ -47,43 +57,36 @@ class Reference:
     """None for an empty list."""
     counts: Counts
     """Rule → count over all items, the known ones included."""
-    contents: tuple[Content, ...]
-    nodes: tuple[PrefixNode, ...]
-    known: tuple[Known, ...]
+    contents: tuple[Content, ...] = ()
+    nodes: tuple[PrefixNode, ...] = ()
+    known: tuple[Known, ...] = ()
 
 
-_EMPTY: Final = Reference(ref=None, counts=NONE_FOUND, contents=(), nodes=(), known=())
+_EMPTY: Final = Reference(None, NONE_FOUND)
 
 
-@dataclass(frozen=True, slots=True)
-class _Prefix:
-    node: int | None
+class _Item(msgspec.Struct, frozen=True, gc=False):
+    """Something that is stored."""
+
+    address: bytes
     counts: Counts
-
-
-_ROOT: Final = _Prefix(None, NONE_FOUND)
 
 
 class ContentIndex:
     """Knows what is stored. Use from one task; one index for one store."""
 
     def __init__(
-        self, key: bytes, version: str, *, node_first: int = 1, entries_max: int = ENTRIES_MAX
+        self, version: str, *, node_first: int = 1, entries_max: int = ENTRIES_MAX
     ) -> None:
-        """key: random bytes of this process; raw hashes cannot be computed without them.
-
-        version: of the redaction rules. node_first: greater than every node in the store.
-        """
-        self._version = version
+        """version: of the redaction rules. node_first: greater than every node in the store."""
+        self._seed = version.encode() + b"\0"
         self._node_next = node_first
         self._entries_max = entries_max
-        seed = hashlib.sha256(key).digest() + version.encode()
-        # SHA-256 behind a secret start: twice as quick as keyed BLAKE2 where the processor has
-        # instructions for it, and a digest that never leaves memory cannot be extended.
-        self._item_hash = hashlib.sha256(b"item\0" + seed)
-        self._prefix_hash = hashlib.sha256(b"prefix\0" + seed)
-        self._items: dict[bytes, tuple[bytes, Counts]] = {}
-        self._prefixes: dict[bytes, _Prefix] = {}
+        self._again: dict[bytes, _Item] = {}
+        """Sparing the hash of what every request brings, such as a system prompt."""
+        self._items: dict[bytes, _Item] = {}
+        self._nodes: dict[tuple[int, bytes], int] = {}
+        """(parent, address of the last item) → node."""
 
     def refer(self, items: Sequence[bytes], clean: Clean, *, way: bytes = b"") -> Reference:
         """Refer to a list of JSON texts, each as it was sent.
@@ -93,31 +96,28 @@ class ContentIndex:
         """
         if not items:
             return _EMPTY
-        keys = self._prefix_keys(items, way)
-        start, before = self._longest(keys)
-        if start == len(items):
-            assert before.node is not None
-            return Reference(
-                ref=ContentRef(before.node), counts=before.counts, contents=(), nodes=(), known=()
-            )
         contents: dict[bytes, Content] = {}
         nodes: list[PrefixNode] = []
         known: list[Known] = []
-        parent, counts = before.node, before.counts
-        for raw, prefix_key in zip(items[start:], keys[start:], strict=True):
-            address, found = self._item(raw, way, clean, contents, known)
-            counts = _added(counts, found)
-            nodes.append(PrefixNode(self._node_next, parent, address))
-            known.append(Known(prefix_key, address, self._node_next, _frozen(counts)))
-            parent = self._node_next
-            self._node_next += 1
-        assert parent is not None
+        parent, counts = _ROOT, NONE_FOUND
+        for raw in items:
+            # No JSON text has a NUL in it.
+            named = b"%b\0%b" % (raw, way) if way else raw
+            item = self._again.get(named)
+            if item is None:
+                item = self._item(raw, named, clean, contents, known)
+            if item.counts:
+                counts = _added(counts, item.counts)
+            address = item.address
+            # What follows a new node is new itself.
+            node = None if nodes else self._node(parent, address)
+            if node is None:
+                node = self._node_next
+                self._node_next = node + 1
+                nodes.append(PrefixNode(node, parent or None, address))
+            parent = node
         return Reference(
-            ref=ContentRef(parent),
-            counts=counts,
-            contents=tuple(contents.values()),
-            nodes=tuple(nodes),
-            known=tuple(known),
+            ContentRef(parent), counts, tuple(contents.values()), tuple(nodes), tuple(known)
         )
 
     def unknown(self, items: Sequence[bytes]) -> list[bytes]:
@@ -125,70 +125,63 @@ class ContentIndex:
 
         Changes nothing, and may be asked by any thread.
         """
-        keys = self._prefix_keys(items, b"")
-        counts = range(len(keys), 0, -1)
-        start = next((count for count in counts if keys[count - 1] in self._prefixes), 0)
-        return [raw for raw in items[start:] if self._item_key(raw, b"") not in self._items]
+        return [
+            raw
+            for raw in items
+            if raw not in self._again and _address(self._seed, raw) not in self._items
+        ]
 
     def confirm(self, group: Group) -> None:
         """Remember what a group held, now that it is committed."""
         for known in group.known:
             counts: Counts = dict(known.counts) if known.counts else NONE_FOUND
-            if known.node is None:
-                _remember(self._items, known.key, (known.address, counts), self._entries_max)
-            else:
-                _remember(self._prefixes, known.key, _Prefix(known.node, counts), self._entries_max)
+            _remember(self._items, known.key, _Item(known.address, counts), self._entries_max)
+        for node in group.nodes:
+            key = (node.parent or _ROOT, node.address)
+            _remember(self._nodes, key, node.node, self._entries_max)
 
     def clear(self) -> None:
         """Forget everything, because what is stored was erased."""
+        self._again.clear()
         self._items.clear()
-        self._prefixes.clear()
+        self._nodes.clear()
 
-    def _prefix_keys(self, items: Sequence[bytes], way: bytes) -> list[bytes]:
-        """The hash of the list up to each item; lengths go in, so no two lists are alike."""
-        rolling = self._prefix_hash.copy()
-        rolling.update(way)
-        keys = []
-        for item in items:
-            rolling.update(b"%d:%b" % (len(item), item))
-            keys.append(rolling.digest()[:ADDRESS_BYTES])
-        return keys
-
-    def _longest(self, keys: Sequence[bytes]) -> tuple[int, _Prefix]:
-        """How many items the longest known prefix holds, and what is known of it."""
-        for count in range(len(keys), 0, -1):
-            prefix = self._prefixes.get(keys[count - 1])
-            if prefix is not None:
-                # To the end of the dict, from whose beginning the oldest are dropped.
-                self._prefixes[keys[count - 1]] = self._prefixes.pop(keys[count - 1])
-                return count, prefix
-        return 0, _ROOT
-
-    def _item_key(self, raw: bytes, way: bytes) -> bytes:
-        hashing = self._item_hash.copy()
-        hashing.update(way)
-        hashing.update(raw)
-        return hashing.digest()[:ADDRESS_BYTES]
+    def _node(self, parent: int, address: bytes) -> int | None:
+        key = (parent, address)
+        node = self._nodes.pop(key, None)
+        if node is not None:
+            # To the end of the dict, from whose beginning the oldest are dropped.
+            self._nodes[key] = node
+        return node
 
     def _item(
         self,
         raw: bytes,
-        way: bytes,
+        named: bytes,
         clean: Clean,
         contents: dict[bytes, Content],
         known: list[Known],
-    ) -> tuple[bytes, Counts]:
-        """The address of an item and what was redacted in it; its content, if it is new."""
-        key = self._item_key(raw, way)
-        stored = self._items.get(key)
+    ) -> _Item:
+        """Where an item is stored and what was redacted in it; its content, if it is new.
+
+        named: the raw text with its way of cleaning.
+        """
+        key = _address(self._seed, named)
+        stored = self._items.pop(key, None)
         if stored is not None:
-            self._items[key] = self._items.pop(key)
+            self._items[key] = stored
+            if stored.address == key and len(named) <= _AGAIN_BYTES_MAX:
+                if len(self._again) >= _AGAIN_MAX:
+                    self._again.clear()
+                self._again[named] = stored
             return stored
         text, counts = clean(raw)
-        address = content_address(self._version, text)
-        contents[address] = Content(address, text)
-        known.append(Known(key, address, None, _frozen(counts)))
-        return address, counts
+        data = text.encode("utf-8", "surrogatepass")
+        address = key if data == named else _address(self._seed, data)
+        if address not in contents:
+            contents[address] = Content(address, text)
+        known.append(Known(key, address, _frozen(counts)))
+        return _Item(address, counts)
 
 
 def _added(counts: Counts, more: Counts) -> Counts:
@@ -204,7 +197,7 @@ def _frozen(counts: Counts) -> tuple[tuple[str, int], ...]:
     return tuple(counts.items()) if counts else ()
 
 
-def _remember(entries: dict[bytes, Any], key: bytes, value: Any, entries_max: int) -> None:
+def _remember(entries: dict[Any, Any], key: Any, value: Any, entries_max: int) -> None:
     if len(entries) >= entries_max:
         # An eighth at a time: dropping one would walk over all the gaps before it.
         for oldest in list(islice(entries, max(1, entries_max // 8))):

@@ -377,16 +377,14 @@ class PrefixNode(msgspec.Struct, frozen=True, gc=False):
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
-    """What the content index remembers of a raw item or of a raw prefix once it is stored."""
+    """What the content index remembers of a raw item once it is stored."""
 
     key: bytes
-    """Keyed hash of the raw bytes."""
+    """Hash of the raw bytes. It stays in memory."""
     address: bytes
-    """Of the content; of a prefix, that of its last item."""
-    node: int | None
-    """The prefix node; None for an item."""
+    """Of the content."""
     counts: tuple[tuple[str, int], ...]
-    """Rule → count of what was redacted in the item, or in all items of the prefix."""
+    """Rule → count of what was redacted in the item."""
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -103,9 +102,7 @@ class Recording:
         interrupted = store.close_interrupted(now=now_us())
         if interrupted:
             log("record.closed_interrupted", count=interrupted)
-        self.contents = ContentIndex(
-            secrets.token_bytes(32), redactor.version, node_first=store.node_last + 1
-        )
+        self.contents = ContentIndex(redactor.version, node_first=store.node_last + 1)
         self._writer = GroupWriter(
             store,
             on_committed=self.contents.confirm,
