@@ -36,41 +36,56 @@ class _Histogram:
         self.total += seconds
 
 
+class _Calls:
+    """What is counted of the calls to one model."""
+
+    __slots__ = ("durations", "empty", "ends", "first_tokens", "tokens", "usage_reports")
+
+    def __init__(self) -> None:
+        self.ends: dict[str, int] = {}
+        self.durations = _Histogram()
+        self.first_tokens: _Histogram | None = None
+        self.tokens: dict[str, int] = {}
+        self.usage_reports = 0
+        self.empty = 0
+
+
 class Metrics:
     """Counters of one gateway since it started."""
 
     def __init__(self) -> None:
-        self._requests: dict[Labels, int] = {}
-        self._calls: dict[Labels, int] = {}
-        self._durations: dict[str, _Histogram] = {}
-        self._first_tokens: dict[str, _Histogram] = {}
-        self._tokens: dict[Labels, int] = {}
-        self._usage_reports: dict[Labels, int] = {}
-        self._empty: dict[Labels, int] = {}
+        self._requests: dict[tuple[str, str, int | None], int] = {}
+        self._models: dict[str, _Calls] = {}
         self._records: dict[Labels, int] = {}
         self._tools: dict[Labels, int] = {}
 
     def request(self, *, route: str, method: str, status: int | None) -> None:
         """Count an HTTP request; status None: the client left before an answer."""
         shown = method if method in ("GET", "POST") else "other"
-        labels = (("route", route), ("method", shown), ("status", str(status or "none")))
-        self._requests[labels] = self._requests.get(labels, 0) + 1
+        key = (route, shown, status)
+        self._requests[key] = self._requests.get(key, 0) + 1
 
     def call(self, model: str, result: CallResult) -> None:
         """Count a call that ended."""
-        by_model = (("model", model),)
-        labels = (*by_model, ("end", _end(result)))
-        self._calls[labels] = self._calls.get(labels, 0) + 1
-        self._histogram(self._durations, model).add(result.latency_ms / 1000)
+        calls = self._models.get(model)
+        if calls is None:
+            calls = self._models[model] = _Calls()
+        end = _end(result)
+        calls.ends[end] = calls.ends.get(end, 0) + 1
+        calls.durations.add(result.latency_ms / 1000)
         if result.time_to_first_token_ms is not None:
-            self._histogram(self._first_tokens, model).add(result.time_to_first_token_ms / 1000)
+            if calls.first_tokens is None:
+                calls.first_tokens = _Histogram()
+            calls.first_tokens.add(result.time_to_first_token_ms / 1000)
         reply = result.reply
         if reply is None:
             return
         if result.failure is None and _is_empty(reply):
-            self._empty[by_model] = self._empty.get(by_model, 0) + 1
+            calls.empty += 1
         if isinstance(reply.usage, dict):
-            self._usage(by_model, reply.usage)
+            calls.usage_reports += 1
+            _add(calls.tokens, "prompt", reply.usage.get("prompt_tokens"))
+            _add(calls.tokens, "completion", reply.usage.get("completion_tokens"))
 
     def record(self, item: Any, *, is_accepted: bool) -> None:
         """Count a record that an application sent; one that came before counts again."""
@@ -81,21 +96,6 @@ class Metrics:
         if is_accepted and shown == "tool_calls":
             status = (("status", str(item["status"])),)
             self._tools[status] = self._tools.get(status, 0) + 1
-
-    def _usage(self, by_model: Labels, usage: Mapping[str, Any]) -> None:
-        self._usage_reports[by_model] = self._usage_reports.get(by_model, 0) + 1
-        for kind in ("prompt", "completion"):
-            count = usage.get(f"{kind}_tokens")
-            if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
-                labels = (*by_model, ("kind", kind))
-                self._tokens[labels] = self._tokens.get(labels, 0) + count
-
-    @staticmethod
-    def _histogram(known: dict[str, _Histogram], model: str) -> _Histogram:
-        found = known.get(model)
-        if found is None:
-            found = known[model] = _Histogram()
-        return found
 
     def text(self, gauges: Mapping[str, tuple[str, float]]) -> bytes:
         """All metrics in Prometheus' text format.
@@ -109,12 +109,28 @@ class Metrics:
         return "\n".join([*lines, ""]).encode()
 
     def _counters(self) -> Iterator[str]:
+        requests: dict[Labels, int] = {
+            (("route", route), ("method", method), ("status", str(status or "none"))): count
+            for (route, method, status), count in self._requests.items()
+        }
+        ends: dict[Labels, int] = {}
+        tokens: dict[Labels, int] = {}
+        usage_reports: dict[Labels, int] = {}
+        empty: dict[Labels, int] = {}
+        for model, calls in self._models.items():
+            by_model = ("model", model)
+            ends.update({(by_model, ("end", end)): n for end, n in calls.ends.items()})
+            tokens.update({(by_model, ("kind", kind)): n for kind, n in calls.tokens.items()})
+            if calls.usage_reports:
+                usage_reports[by_model,] = calls.usage_reports
+            if calls.empty:
+                empty[by_model,] = calls.empty
         for name, meaning, counts in (
-            ("http_requests", "HTTP requests answered.", self._requests),
-            ("calls", "Calls to providers, by how they ended.", self._calls),
-            ("tokens", "Tokens that providers reported.", self._tokens),
-            ("usage_reports", "Calls whose provider reported usage.", self._usage_reports),
-            ("empty_answers", "Answers without content, tool call or refusal.", self._empty),
+            ("http_requests", "HTTP requests answered.", requests),
+            ("calls", "Calls to providers, by how they ended.", ends),
+            ("tokens", "Tokens that providers reported.", tokens),
+            ("usage_reports", "Calls whose provider reported usage.", usage_reports),
+            ("empty_answers", "Answers without content, tool call or refusal.", empty),
             ("records", "Records that applications sent, by log.", self._records),
             ("tool_calls", "Runs of tools that applications recorded, by status.", self._tools),
         ):
@@ -124,9 +140,15 @@ class Metrics:
                 yield f"everyturn_{name}_total{_labels(labels)} {count}"
 
     def _histograms(self) -> Iterator[str]:
+        durations = {model: calls.durations for model, calls in self._models.items()}
+        first_tokens = {
+            model: calls.first_tokens
+            for model, calls in self._models.items()
+            if calls.first_tokens is not None
+        }
         for name, meaning, known in (
-            ("call_duration", "From the start of a call to its end.", self._durations),
-            ("first_token", "From the start of a call to its first text.", self._first_tokens),
+            ("call_duration", "From the start of a call to its end.", durations),
+            ("first_token", "From the start of a call to its first text.", first_tokens),
         ):
             yield f"# HELP everyturn_{name}_seconds {meaning}"
             yield f"# TYPE everyturn_{name}_seconds histogram"
@@ -150,16 +172,20 @@ def _end(result: CallResult) -> str:
     return "cancelled" if result.stream_state == "cancelled" else "ok"
 
 
+def _add(counts: dict[str, int], kind: str, count: Any) -> None:
+    """Add a count that is one."""
+    if type(count) is int and count >= 0:
+        counts[kind] = counts.get(kind, 0) + count
+
+
 def _is_empty(reply: Reply) -> bool:
     """Whether an answer that ended well says nothing at all."""
-    return not any(
-        choice.content
-        or choice.content_items
-        or choice.tool_calls
-        or choice.refusal
-        or choice.values.get("function_call")
-        for choice in reply.choices
-    )
+    for choice in reply.choices:
+        if choice.content or choice.content_items or choice.tool_calls or choice.refusal:
+            return False
+        if choice.values.get("function_call"):
+            return False
+    return True
 
 
 def _labels(labels: Labels) -> str:
