@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 
 import pytest
@@ -19,6 +21,23 @@ def test_a_line_is_one_json_object() -> None:
     told = json.loads(line)
     assert told.pop("timestamp").endswith("Z")
     assert told == {"event": "llm.response", "turn_id": "t", "reasoning_chars": 3}
+
+
+def test_a_line_tells_its_time_in_milliseconds() -> None:
+    """The time is between those before and after, in UTC, whatever the second is."""
+    out = BytesIO()
+    log = Log(out=out)
+    before = datetime.now(UTC)
+    for _ in range(50):
+        log("event")
+    after = datetime.now(UTC)
+
+    told = [json.loads(line)["timestamp"] for line in out.getvalue().splitlines()]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time) for time in told)
+    times = [datetime.fromisoformat(time) for time in told]
+    assert times == sorted(times)
+    assert before - timedelta(milliseconds=1) <= times[0]
+    assert times[-1] <= after
 
 
 def test_only_known_fields_can_be_logged() -> None:
