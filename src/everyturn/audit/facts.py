@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -40,6 +40,20 @@ class Cost(Protocol):
 
 Pricing = Callable[[Tokens, str | None], Cost]
 """(counts as reported, model name as the provider served it) → what that cost."""
+
+
+_MICROSECONDS_MAX: Final = float(1 << 40)
+
+
+def rounded_ms(duration_ms: float) -> float:
+    """A duration as a row has it: `round(duration_ms, 3)`, which by itself takes far longer."""
+    microseconds = duration_ms * 1000.0
+    if 0.0 < microseconds < _MICROSECONDS_MAX:
+        whole = float(int(microseconds + 0.5))
+        # The product is off by 2**-13 at most, so what is further from the middle is rounded right.
+        if -0.499 < microseconds - whole < 0.499:
+            return whole / 1000.0
+    return round(duration_ms, 3)
 
 
 class TurnOpening(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -26,7 +26,7 @@ from everyturn.audit.answer import (
 )
 from everyturn.audit.cleaning import Cleaner, merged
 from everyturn.audit.content import ContentIndex
-from everyturn.audit.facts import CallClosing, CallOpening, TurnOpening
+from everyturn.audit.facts import CallClosing, CallOpening, TurnOpening, rounded_ms
 from everyturn.audit.kept import WAY, Shelf
 from everyturn.audit.outcome import Ending, ending_of
 from everyturn.audit.reasoning import mark_tags, texts_in, without_echo
@@ -325,7 +325,7 @@ class TurnRecorder:
             outcome=ending.outcome,
             failure_type=ending.failure_type,
             error_code=ending.error_code,
-            duration_ms=round(before_ms + duration_ms, 3),
+            duration_ms=rounded_ms(before_ms + duration_ms),
             model_call_count=state.calls,
             tool_call_count=state.tool_calls,
             cost_estimate=state.cost if state.calls else None,
@@ -474,7 +474,7 @@ def _counts_json(counts: Counts) -> str:
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+    return None if value is None else rounded_ms(value)
 
 
 def _text(value: Any) -> str | None:
