@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from everyturn.errors import ModelNotFound
@@ -47,7 +48,7 @@ class Models:
     def item(self, name: str) -> dict[str, Any]:
         """One item of the list. Raises ModelNotFound."""
         target = self.get(name).target
-        prices = list_prices(target.preset, target.upstream_model, datetime.now(UTC))
+        prices = list_prices(target.preset, target.upstream_model, time.time_ns() // 1000)
         price = None if prices is None else {key: float(value) for key, value in prices.items()}
         return {
             "id": name,

@@ -10,7 +10,6 @@ import asyncio
 import random
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -18,7 +17,7 @@ from everyturn import ids
 from everyturn.audit.answer import user_text
 from everyturn.audit.cleaning import Cleaner
 from everyturn.audit.content import ContentIndex
-from everyturn.audit.facts import CallClosing, CallOpening, Cost, TurnOpening
+from everyturn.audit.facts import CallClosing, CallOpening, Cost, TurnOpening, rounded_ms
 from everyturn.audit.recorder import TurnRecorder
 from everyturn.audit.records import AccessEvent, Group, StreamState
 from everyturn.audit.redact import Redacted, Redactor
@@ -35,7 +34,7 @@ from everyturn.gateway.log import Log
 from everyturn.gateway.models import Model
 from everyturn.gateway.turn_states import TurnStates
 from everyturn.gateway.unstored import Unstored, without_answer
-from everyturn.presets.price import price_of
+from everyturn.presets.price import Price, price_of
 from everyturn.store.document import document
 from everyturn.store.local_reads import LocalRead
 from everyturn.store.reader import Reader
@@ -193,7 +192,7 @@ class Recording:
             method=exchange.method[:16],
             path_template=exchange.route,
             status_code=exchange.status,
-            duration_ms=round(exchange.elapsed_ms, 3),
+            duration_ms=rounded_ms(exchange.elapsed_ms),
             request_size_bytes=exchange.received_bytes,
             response_size_bytes=exchange.sent_bytes + owed_bytes,
             client_type=exchange.client_type,
@@ -439,12 +438,25 @@ class TurnRecord:
 
 def _price(target: Target, tokens: Tokens, served: str | None) -> Cost:
     """The price of a call under the name the provider served, else the one that was asked for."""
-    at = datetime.now(UTC)
-    counts = tokens._asdict()
-    price = price_of(target.preset, served or target.upstream_model, **counts, at=at)
-    if price.cost is None and served is not None and served != target.upstream_model:
-        price = price_of(target.preset, target.upstream_model, **counts, at=at)
+    asked = target.upstream_model
+    price = _price_as(served or asked, target, tokens)
+    if price.cost is None and served is not None and served != asked:
+        price = _price_as(asked, target, tokens)
     return price
+
+
+def _price_as(model: str, target: Target, tokens: Tokens) -> Price:
+    return price_of(
+        target.preset,
+        model,
+        prompt_tokens=tokens.prompt_tokens,
+        completion_tokens=tokens.completion_tokens,
+        total_tokens=tokens.total_tokens,
+        reasoning_tokens=tokens.reasoning_tokens,
+        cache_read_tokens=tokens.cache_read_tokens,
+        cache_write_tokens=tokens.cache_write_tokens,
+        at_us=now_us(),
+    )
 
 
 def _status(result: CallResult) -> int:

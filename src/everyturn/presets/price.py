@@ -12,11 +12,12 @@ is imported at the first call. A server calls `warm_prices` in a thread before t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from everyturn.wire.preset import Preset
 
@@ -31,8 +32,7 @@ _MODELS_MAX: Final = 4096
 """Model names whose look-up is kept; beyond it the least used is looked up again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The cost of one call."""
 
     cost: Decimal | None
@@ -46,17 +46,10 @@ class Price:
 NOT_PRICED: Final = Price(cost=None, source=None, version=None)
 
 
-class _Tokens(NamedTuple):
-    """The counts of a call by what each is charged as."""
-
-    prompt: int
-    """All input, cached tokens included."""
-    cache_read: int
-    cache_write: int
-    output: int
-    """All output, reasoning included."""
-    reasoning: int
-    """The part of output that is reasoning; 0 where it was not reported."""
+_Tokens = tuple[int, int, int, int, int]
+"""The counts of a call by what each is charged as: all input, cached tokens included; of it read
+from and written to the cache; all output, reasoning included; of it reasoning, or 0 where that was
+not reported."""
 
 
 class _Rates(NamedTuple):
@@ -86,14 +79,14 @@ def price_of(
     reasoning_tokens: int | None = None,
     cache_read_tokens: int | None = None,
     cache_write_tokens: int | None = None,
-    at: datetime,
+    at_us: int,
 ) -> Price:
     """The cost of one call, from the counts as the provider reported them (None: not reported).
 
     model: the name the provider served, or the one that was asked for.
     total_tokens: decides whether reasoning is inside `completion_tokens` where the preset does not
         know, and how much there was where it was left out of it and not reported.
-    at: when the call was made; without a zone it is UTC.
+    at_us: when the call was made, in microseconds since 1970.
     Raises nothing: what cannot be priced has no cost.
     """
     if preset.price_provider is None:
@@ -109,12 +102,12 @@ def price_of(
     )
     cost = None
     if tokens is not None:
-        rates = _rates_at(preset.price_provider, model, at)
+        rates = _rates_at(preset.price_provider, model, at_us)
         cost = None if rates is None else _cost(rates, tokens)
     return Price(cost=cost, source=SOURCE, version=price_list_version())
 
 
-def list_prices(preset: Preset, model: str, at: datetime) -> Mapping[str, Decimal] | None:
+def list_prices(preset: Preset, model: str, at_us: int) -> Mapping[str, Decimal] | None:
     """The prices of a model at a time, in US dollars; None: not known.
 
     Keys: `input`, `output`, `cache_read`, `cache_write`, `reasoning` per million tokens and
@@ -123,7 +116,7 @@ def list_prices(preset: Preset, model: str, at: datetime) -> Mapping[str, Decima
     """
     if preset.price_provider is None:
         return None
-    rates = _rates_at(preset.price_provider, model, at)
+    rates = _rates_at(preset.price_provider, model, at_us)
     if rates is None:
         return None
     return {
@@ -172,7 +165,7 @@ def _tokens(
         completion += reasoning
     if reasoning is not None and not 0 <= reasoning <= completion:
         return None
-    return _Tokens(prompt, read, write, completion, reasoning or 0)
+    return prompt, read, write, completion, reasoning or 0
 
 
 def _is_inside(
@@ -224,12 +217,12 @@ def _rate(rate: Decimal | TieredPrices, prompt: int) -> Decimal:
     return rate.base
 
 
-def _rates_at(provider: str, model: str, at: datetime) -> _Rates | None:
+def _rates_at(provider: str, model: str, at_us: int) -> _Rates | None:
     """The rates in force at a time; None where the list has none for that model."""
     info, rates = _listed(provider, model)
     if info is not None:
         # Prices with a start date or hours of the day: they are looked up for each call.
-        return _rates(info.get_prices(at))
+        return _rates(info.get_prices(datetime.fromtimestamp(at_us / 1e6, UTC)))
     return rates
 
 
