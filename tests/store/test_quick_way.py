@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from everyturn.audit.content import ContentIndex
@@ -11,7 +13,16 @@ from everyturn.audit.records import Group
 from everyturn.audit.redact import NONE_FOUND, Redacted
 from everyturn.store import careful, state
 from everyturn.store.sqlite import SqliteStore
-from tests.support.store_records import a_call, a_turn
+from tests.support.store_records import (
+    a_call,
+    a_tool_call,
+    a_turn,
+    an_access,
+    an_index,
+    closed_call,
+    closed_turn,
+    group_of,
+)
 
 SYSTEM = b'{"role":"system","content":"You are helpful."}'
 
@@ -39,3 +50,41 @@ def test_a_prompt_that_all_turns_begin_with_stays_quick(
         index.confirm(group)
 
     store.close()
+
+
+def all_rows(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """The rows of every table of a store."""
+    with apsw.Connection(str(folder / "everyturn.db")) as db:
+        names = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        rows = {
+            name: db.execute(f"SELECT * FROM {name}").fetchall()  # noqa: S608 (ours)
+            for (name,) in names
+            if name != "migrations"
+        }
+    return {name: sorted(found, key=repr) for name, found in rows.items()}
+
+
+def test_the_loop_and_the_thread_leave_the_same_rows(tmp_path: Path) -> None:
+    """How many rows a statement writes is not to be seen in the files."""
+    index = an_index()
+    groups: list[Group] = []
+    for number in range(75):
+        message = b'{"role":"user","content":"%d %s"}' % (number, b"how " * 50)
+        opening, call = group_of(
+            turn := a_turn(user_text=f"{number} " + "how " * 50), index, [SYSTEM, message]
+        )
+        index.confirm(opening)
+        answer = f'{{"choices":[{{"message":{{"content":"{number} {"so " * 60}"}}}}]}}'
+        ended = closed_turn(turn, assistant_text=f"{number} {'so ' * 60}")
+        closing = Group((closed_call(call, response_json=answer), ended, an_access(turn)))
+        groups += [opening, closing, Group((a_tool_call(turn),))]
+        if number % 3 == 0:
+            groups.append(Group((closed_turn(ended, origin="again"),)))
+    left, right = SqliteStore(tmp_path / "left"), SqliteStore(tmp_path / "right")
+    for start in range(0, len(groups), 140):
+        left.append(groups[start : start + 140])
+        assert right.try_append(groups[start : start + 140])
+    left.close()
+    right.close()
+
+    assert all_rows(tmp_path / "left") == all_rows(tmp_path / "right")

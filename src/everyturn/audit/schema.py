@@ -291,15 +291,23 @@ def extra_columns(log: Log) -> tuple[str, ...]:
 
 
 def row_columns(log: Log) -> tuple[str, ...]:
-    """The columns of a rows table in the order in which a store writes them.
+    """The columns of a rows table in their order there, in which a store writes them.
 
     First the record's own fields in their order, the turn id as `turn_key`; then the row's key
-    (a turn's own key is its turn key), prefix nodes, references and the digests of older revisions.
+    (a turn's own key is its turn key), prefix nodes, references and the digests of older revisions;
+    last the fields that are younger than the table (see `later_columns`).
     """
-    own = tuple("turn_key" if c.name == "turn_id" else c.name for c in log.columns)
+    first = (column for column in log.columns if column.since == log.since)
+    own = tuple("turn_key" if column.name == "turn_id" else column.name for column in first)
     key = () if log.is_turn else ("row_key",)
     nodes = tuple(node_column(column.name) for column in log.listed)
-    return (*own, *key, *nodes, *extra_columns(log), "older_digests")
+    later = tuple(column.name for column in later_columns(log))
+    return (*own, *key, *nodes, *extra_columns(log), "older_digests", *later)
+
+
+def later_columns(log: Log) -> list[Column]:
+    """The columns that migrations added to the table of a log, in the order they did."""
+    return sorted((c for c in log.columns if c.since > log.since), key=lambda c: c.since)
 
 
 TURN_ROWS_BITS: Final = 20

@@ -1,7 +1,9 @@
-"""Groups on their way into one transaction: rows staged, then written with few statements.
+"""Groups on their way into one transaction: rows staged, then written kind by kind.
 
 Each step of a statement lets go of the interpreter lock, and a busy event loop gives it back only
-after a while; so rows of one kind go in together, in a few fixed counts that stay prepared.
+after a while; so a thread beside it writes rows of one kind together, in a few fixed counts that
+stay prepared. The loop itself writes row by row, which costs less: a statement of one row needs
+no way back of its own, and finds its few values where the one before had them.
 
 The quick way serves what a gateway does all day: new turns and calls, and the next revision of
 those it remembers. All else (a key seen before, a time that changed) is for `careful`.
@@ -10,7 +12,7 @@ those it remembers. All else (a key seen before, a time that changed) is for `ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Final
 
 import apsw
@@ -36,7 +38,8 @@ from everyturn.store.state import Memory, RowsOf, Stored, record_id
 ROOM: Final = "no-turn-"
 """Begins what stands for a turn id where there are only rows of no turn."""
 _COUNTS: Final = (64, 32, 16, 8, 4, 2, 1)
-
+ROWS_MAX: Final = _COUNTS[0]
+"""Rows that one statement writes."""
 
 SET_NUMBER_SQL: Final = "INSERT OR REPLACE INTO store_numbers VALUES (?, ?)"
 _KINDS_OF_EVERY_TURN: Final = (ModelCall, AccessEvent)
@@ -53,6 +56,15 @@ def _insert_sql(table: str, width: int, count: int) -> str:
 @cache
 def _delete_open_sql(count: int) -> str:
     return f"DELETE FROM open_records WHERE open_key IN ({','.join('?' * count)})"
+
+
+_insert_turn_ids_sql = partial(_insert_sql, "turn_ids", 2)
+_insert_contents_sql = partial(_insert_sql, "contents", 5)
+_insert_nodes_sql = partial(_insert_sql, "prefix_nodes", 3)
+_insert_open_sql = partial(_insert_sql, "open_records", 5)
+
+
+_Row = Sequence[Any]
 
 
 class _Step:
@@ -72,9 +84,20 @@ class _Step:
 class Batch:
     """What one transaction will write, and what is to be remembered once it is committed."""
 
-    def __init__(self, db: apsw.Connection, memory: Memory) -> None:
+    def __init__(
+        self,
+        db: apsw.Connection,
+        memory: Memory,
+        cursor: apsw.Cursor,
+        *,
+        rows_max: int = ROWS_MAX,
+    ) -> None:
+        """cursor: of `db`, for what is written. rows_max: that one statement writes; of the counts
+        that stay prepared."""
         self._db = db
         self._memory = memory
+        self._cursor = cursor
+        self._rows_max = rows_max
         self.new_turns: dict[str, int] = {}
         self.new_contents: dict[bytes, int] = {}
         self.new_nodes: dict[int, None] = {}
@@ -84,17 +107,17 @@ class Batch:
         self._rowed: list[int] = []
         """Keys of turns without a row that get one here."""
         self._last_rows: dict[RowsOf, int] = {}
-        self._open_rows: list[Any] = []
-        self._closed_keys: list[int] = []
+        self._open_rows: list[_Row] = []
+        self._closed_keys: list[_Row] = []
         self._turn_key_last = memory.turns.key_last
         self._content_key_last = memory.contents.key_last
-        self._turn_id_rows: list[Any] = []
-        self._content_rows: list[Any] = []
-        self._node_rows: list[Any] = []
+        self._turn_id_rows: list[_Row] = []
+        self._content_rows: list[_Row] = []
+        self._node_rows: list[_Row] = []
         self._reasoning_rows: list[list[Any]] = []
         self._media: list[Medium] = []
-        self._inserts: dict[type[Record], list[list[Any]]] = {}
-        self._replaces: dict[type[Record], list[list[Any]]] = {}
+        self._inserts: dict[type[Record], list[_Row]] = {}
+        self._replaces: dict[type[Record], list[_Row]] = {}
         self._retimed: dict[int, list[Any]] = {}
         """Turn key → its last row, of one whose time changed: an application's is earlier."""
 
@@ -115,7 +138,7 @@ class Batch:
         if key is None:
             self._turn_key_last += 1
             key = self.new_turns[turn_id] = self._turn_key_last
-            self._turn_id_rows += (key, turn_id)
+            self._turn_id_rows.append((key, turn_id))
             self.rowless[key] = None
             for kind in _KINDS_OF_EVERY_TURN:
                 self._last_rows[kind, key] = (key << schema.TURN_ROWS_BITS) - 1
@@ -132,7 +155,7 @@ class Batch:
         if key is None:
             self._content_key_last += 1
             key = self.new_contents[address] = self._content_key_last
-            self._content_rows += (key, address, *split_content(text, self))
+            self._content_rows.append((key, address, *split_content(text, self)))
         return key
 
     def part_key(self, text: str) -> int:
@@ -142,7 +165,7 @@ class Batch:
         if key is None:
             self._content_key_last += 1
             key = self.new_contents[address] = self._content_key_last
-            self._content_rows += (key, address, text, None, None)
+            self._content_rows.append((key, address, text, None, None))
         return key
 
     def knows_node(self, node: int) -> bool:
@@ -299,7 +322,7 @@ class Batch:
     def stage_node(self, node: int, parent: int | None, content_key: int) -> None:
         """Stage a prefix node that is not stored."""
         self.new_nodes[node] = None
-        self._node_rows += (node, parent, content_key)
+        self._node_rows.append((node, parent, content_key))
 
     def stage_reasoning(self, texts: Sequence[ReasoningText]) -> None:
         """Stage reasoning texts, each for the turn that brought it."""
@@ -335,7 +358,7 @@ class Batch:
             else:
                 self._replaces.setdefault(kind, []).append(row)
             if before is not None and before.is_open:
-                self._closed_keys.append(codec.open_key(key))
+                self._closed_keys.append((codec.open_key(key),))
         if isinstance(record, TurnAudit | ModelCall):
             self.rows[step.id] = Stored(key, record, data, older, elsewhere, step.is_open)
 
@@ -351,16 +374,18 @@ class Batch:
     ) -> None:
         """Stage an open record, or a further revision that leaves it open."""
         codec = CODECS[type(record)]
-        self._open_rows += (codec.open_key(key), codec.log.name, turn_key, data.decode(), older)
+        self._open_rows.append(
+            (codec.open_key(key), codec.log.name, turn_key, data.decode(), older)
+        )
 
     # ------------------------------------------------------------------- writing
 
     def write(self) -> None:
         """Execute what is staged, in the open transaction."""
-        self._insert_flat("turn_ids", 2, self._turn_id_rows)
-        self._insert_flat("contents", 5, self._content_rows)
-        self._insert_flat("prefix_nodes", 3, self._node_rows)
-        self._insert_flat("open_records", 5, self._open_rows)
+        self._write_rows(_insert_turn_ids_sql, self._turn_id_rows)
+        self._write_rows(_insert_contents_sql, self._content_rows)
+        self._write_rows(_insert_nodes_sql, self._node_rows)
+        self._write_rows(_insert_open_sql, self._open_rows)
         if self._reasoning_rows:
             kept.insert(self._db, self._reasoning_rows)
             self._reasoning_rows.clear()
@@ -371,32 +396,28 @@ class Batch:
             self._write_rows(CODECS[kind].insert_sql, rows)
         for kind, rows in self._replaces.items():
             self._write_rows(CODECS[kind].replace_sql, rows)
-        for row in self._retimed.values():
-            self._db.execute(CODECS[TurnAudit].careful_replace_sql, row)
-        self._retimed.clear()
-        at = 0
-        for count in _counts(len(self._closed_keys)):
-            self._db.execute(_delete_open_sql(count), self._closed_keys[at : at + count])
-            at += count
-        self._closed_keys.clear()
+        if self._retimed:
+            for row in self._retimed.values():
+                self._cursor.execute(CODECS[TurnAudit].careful_replace_sql, row)
+            self._retimed.clear()
+        self._write_rows(_delete_open_sql, self._closed_keys)
 
-    def _insert_flat(self, table: str, width: int, values: list[Any]) -> None:
-        if not values:
+    def _write_rows(self, sql_of: Callable[[int], str], rows: list[_Row]) -> None:
+        """Execute a statement for rows of values. sql_of: the statement for so many of them."""
+        if not rows:
             return
-        at = 0
-        for count in _counts(len(values) // width):
-            end = at + count * width
-            self._db.execute(_insert_sql(table, width, count), values[at:end])
-            at = end
-        values.clear()
-
-    def _write_rows(self, sql: Callable[[int], str], rows: list[list[Any]]) -> None:
-        at = 0
-        for count in _counts(len(rows)):
-            values: list[Any] = []
-            for row in rows[at : at + count]:
-                values += row
-            self._db.execute(sql(count), values)
+        execute = self._cursor.execute
+        sql, last, at = "", 0, 0
+        for count in _counts(len(rows), self._rows_max):
+            if count != last:
+                sql, last = sql_of(count), count
+            if count == 1:
+                execute(sql, rows[at])
+            else:
+                values: list[Any] = []
+                for row in rows[at : at + count]:
+                    values += row
+                execute(sql, values)
             at += count
         rows.clear()
 
@@ -412,11 +433,11 @@ class Batch:
 
 
 @lru_cache(maxsize=1024)
-def _counts(total: int) -> tuple[int, ...]:
-    """`total` as a sum of the counts that have a prepared statement."""
+def _counts(total: int, most: int) -> tuple[int, ...]:
+    """`total` as a sum of the counts, up to `most`, that have a prepared statement."""
     counts = []
     for count in _COUNTS:
-        while total >= count:
+        while total >= count and count <= most:
             counts.append(count)
             total -= count
     return tuple(counts)

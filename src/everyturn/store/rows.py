@@ -66,6 +66,7 @@ class RowCodec:
         )
         self._reals_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "real")
         self._plain_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "text")
+        self._later_at = tuple(own.index(column.name) for column in schema.later_columns(log))
         self.key_column = schema.row_key(log)
         self.is_turn = log.is_turn
         self._open_shift = schema.LOG_BITS + (schema.TURN_ROWS_BITS if log.is_turn else 0)
@@ -84,11 +85,9 @@ class RowCodec:
         return open_key >> self._open_shift
 
     def _insert_sql(self, count: int) -> str:
+        # Without names: the longer the text, the longer it takes to find the prepared statement.
         row = "(" + ",".join("?" * len(self._names)) + ")"
-        return (
-            f"INSERT INTO {self.log.rows} ({','.join(self._names)})"
-            f" VALUES {','.join([row] * count)}"
-        )
+        return f"INSERT INTO {self.log.rows} VALUES {','.join([row] * count)}"
 
     def _replace_sql(self, count: int) -> str:
         """Later revisions of stored rows; ids, turns and times, which indexes hold, stay."""
@@ -118,41 +117,61 @@ class RowCodec:
         """
         data = _ENCODER.encode(record)
         row: list[Any] = list(msgspec.structs.astuple(record))
-        if row_key is not None:
-            row.append(row_key)
-        for at in self._listed_at:
-            value = row[at]
-            if type(value) is ContentRef:
-                row[at] = None
-                row.append(value.node)
-            else:
-                row.append(None)
+        nodes = self._take_nodes(row)
         for at, text in elsewhere.texts:
             row[at] = text
         if not _is_quick(data):
             self._settle_texts(row)
         row[self._turn_at] = turn_key
-        row += elsewhere.columns
-        row.append(older)
-        return row
+        return self._completed(row, row_key, nodes, elsewhere, older)
 
     def encode_carefully(
         self, record: Record, *, turn_key: int | None, row_key: int | None, older: bytes | None
     ) -> list[Any]:
         """As `encode`, for any values: what no column takes is made fit, and every text is here."""
+        row, nodes = self._settled(record)
+        row[self._turn_at] = turn_key
+        return self._completed(row, row_key, nodes, NOWHERE_ELSE[self.log.type], older)
+
+    def _settled(self, record: Record) -> tuple[list[Any], list[int | None]]:
+        """A record's own values as they rest, without its lists, and the nodes of those."""
         row: list[Any] = list(msgspec.structs.astuple(record))
+        nodes = self._take_nodes(row)
+        self._settle_texts(row)
+        _settle_numbers(row)
+        return row, nodes
+
+    def _take_nodes(self, row: list[Any]) -> list[int | None]:
+        """The nodes of the lists among a record's own values, which they leave."""
         nodes: list[int | None] = []
         for at in self._listed_at:
             value = row[at]
-            is_listed = type(value) is ContentRef
-            nodes.append(value.node if is_listed else None)
-            row[at] = None if is_listed else value
-        self._settle_texts(row)
-        _settle_numbers(row)
-        row[self._turn_at] = turn_key
+            if type(value) is ContentRef:
+                row[at] = None
+                nodes.append(value.node)
+            else:
+                nodes.append(None)
+        return nodes
+
+    def _completed(
+        self,
+        row: list[Any],
+        row_key: int | None,
+        nodes: list[int | None],
+        elsewhere: Elsewhere,
+        older: bytes | None,
+    ) -> list[Any]:
+        """The row of a record's own values: all its columns, in their order."""
+        later = [row[at] for at in self._later_at]
+        for at in sorted(self._later_at, reverse=True):
+            del row[at]
         if row_key is not None:
             row.append(row_key)
-        return [*row, *nodes, *NOWHERE_ELSE[self.log.type].columns, older]
+        row += nodes
+        row += elsewhere.columns
+        row.append(older)
+        row += later
+        return row
 
     def _settle_texts(self, row: list[Any]) -> None:
         for at, column in self._texts:
@@ -190,8 +209,7 @@ class RowCodec:
 
     def _resting(self, record: Record) -> Record:
         """The record with its values as they rest."""
-        row = self.encode_carefully(record, turn_key=None, row_key=None, older=None)
-        own = row[: len(self.log.columns)]
+        own, _ = self._settled(record)
         own[self._turn_at] = record.turn_id
         for at, column in zip(self._listed_at, self.log.listed, strict=True):
             own[at] = getattr(record, column.name)

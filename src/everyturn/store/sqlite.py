@@ -25,7 +25,7 @@ from everyturn.audit.turn_state import Tally, counted_again, counted_as, interru
 from everyturn.errors import GatewayInterrupted
 from everyturn.store import careful, erasure
 from everyturn.store.base import RecordRefused, StoreFailure, StoreRefused
-from everyturn.store.batch import SET_NUMBER_SQL, Batch
+from everyturn.store.batch import ROWS_MAX, SET_NUMBER_SQL, Batch
 from everyturn.store.folder import FolderLock, prepare
 from everyturn.store.keeper import LOG_PAGES_MAX, Keeper
 from everyturn.store.kept import Expiry
@@ -86,6 +86,8 @@ class SqliteStore:
             undo.callback(self._lock.release)
             self._db = _open(self.path, durability, lock_wait_ms)
             undo.callback(self._db.close)
+            self._cursor = self._db.cursor()
+            """For what commits execute: one each time would cost as much as a small statement."""
             try:
                 migrate(self._db, self.folder)
                 self._memory = Memory(self._db)
@@ -110,12 +112,15 @@ class SqliteStore:
 
     def append(self, groups: Sequence[Group]) -> None:
         """Commit all of these groups or nothing of them (see `base.Store`)."""
+        self._append_somehow(groups, ROWS_MAX)
+
+    def _append_somehow(self, groups: Sequence[Group], rows_max: int) -> None:
         try:
-            self._append(groups, is_careful=False)
+            self._append(groups, rows_max, is_careful=False)
         except _CONTENT_FAULTS:
             # Some value or key is not as the quick way needs it; the careful way can tell.
             try:
-                self._append(groups, is_careful=True)
+                self._append(groups, rows_max, is_careful=True)
             except _CONTENT_FAULTS as fault:
                 raise RecordRefused(f"A record cannot be stored: {_kind(fault)}.") from fault
 
@@ -123,24 +128,25 @@ class SqliteStore:
         """As `append`, but without waiting for a lock (see `base.Store`)."""
         self._db.set_busy_timeout(0)
         try:
-            self.append(groups)
+            # Its caller is alone with the store, and has the interpreter's lock at hand.
+            self._append_somehow(groups, 1)
         except _Locked:
             return False
         finally:
             self._db.set_busy_timeout(self._lock_wait_ms)
         return True
 
-    def _append(self, groups: Sequence[Group], *, is_careful: bool) -> None:
-        batch = Batch(self._db, self._memory)
+    def _append(self, groups: Sequence[Group], rows_max: int, *, is_careful: bool) -> None:
+        batch = Batch(self._db, self._memory, self._cursor, rows_max=rows_max)
         try:
             self._bring_keys(groups)
-            self._db.execute("BEGIN IMMEDIATE")
+            self._cursor.execute("BEGIN IMMEDIATE")
             for group in groups:
                 if is_careful or not batch.add(group):
                     careful.add(self._db, batch, group)
             batch.write()
             self._uncounted.note(groups, batch)
-            self._db.execute("COMMIT")
+            self._cursor.execute("COMMIT")
         except apsw.ConstraintError:
             self._roll_back()
             raise
