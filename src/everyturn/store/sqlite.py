@@ -352,8 +352,12 @@ class SqliteStore:
 
 def _open(path: Path, durability: Durability, lock_wait_ms: int) -> apsw.Connection:
     try:
+        # Whoever uses the store sees to it that nobody else does (see `base.Store`); SQLite's own
+        # lock, taken for each value that is bound, would say it again.
         db = apsw.Connection(
-            str(path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS
+            str(path),
+            flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX,
+            statementcachesize=_STATEMENTS,
         )
         db.set_busy_timeout(lock_wait_ms)
         db.pragma("page_size", PAGE_BYTES)
