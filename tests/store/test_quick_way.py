@@ -7,11 +7,14 @@ from typing import Any
 
 import apsw
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from everyturn.audit.content import ContentIndex
-from everyturn.audit.records import Group
+from everyturn.audit.records import Group, ModelCall, TurnAudit
 from everyturn.audit.redact import NONE_FOUND, Redacted
 from everyturn.store import careful, state
+from everyturn.store.rows import CODECS, NOWHERE_ELSE
 from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import (
     a_call,
@@ -88,3 +91,32 @@ def test_the_loop_and_the_thread_leave_the_same_rows(tmp_path: Path) -> None:
     right.close()
 
     assert all_rows(tmp_path / "left") == all_rows(tmp_path / "right")
+
+
+ODD = st.text(st.sampled_from('ab"\\\n\u2603\0\u241b\ud800'), max_size=6)
+
+
+@given(texts=st.lists(ODD | st.none(), min_size=3, max_size=3), cost=st.none() | st.integers(0, 3))
+def test_the_quick_way_is_the_careful_one(texts: list[str | None], cost: float | None) -> None:
+    """Whatever the texts: where they go the quick way, they come to rest as the careful one does,
+    and lone surrogates, which it cannot take, are refused."""
+    turn = a_turn(user_text=texts[0], origin=texts[1], attributes_json=texts[2], cost_estimate=cost)
+    call = a_call(turn, response_json=texts[0], error_code=texts[1], flags_json=texts[2])
+    is_odd = any("\ud800" in (text or "") for text in texts)
+
+    record: TurnAudit | ModelCall
+    for record, row_key in ((turn, None), (call, 5)):
+        codec = CODECS[type(record)]
+        elsewhere = NOWHERE_ELSE[type(record)]
+        if is_odd:
+            with pytest.raises(UnicodeEncodeError):
+                codec.encode(record, 2, row_key, elsewhere, b"1")
+            with pytest.raises(UnicodeEncodeError):
+                codec.open_data(record)
+            continue
+        row = codec.encode_carefully(record, turn_key=2, row_key=row_key, older=b"1")
+        assert codec.encode(record, 2, row_key, elsewhere, b"1") == row
+        data, is_canonical = codec.open_data(record)
+        assert data == codec.open_data_carefully(record)
+        assert not is_canonical or codec.digest(record, data) == codec.digest(record)
+        assert codec.digest(record) == codec.digest(codec.canonical(record))

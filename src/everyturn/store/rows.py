@@ -8,10 +8,9 @@ value there is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -23,7 +22,6 @@ from everyturn.audit.records import ContentRef, Record
 _INTEGER_MAX: Final = (1 << 63) - 1
 _PIECE_BYTES: Final = 2_000
 _ENCODER: Final = msgspec.json.Encoder()
-_ESCAPE_BYTES: Final = text_columns.ESCAPE.encode()
 
 REFERENCE_CHARS_MIN: Final = 128
 """Texts of at least so many characters are stored once and referred to."""
@@ -60,10 +58,6 @@ class RowCodec:
         self._texts = tuple((i, c) for i, c in enumerate(log.columns) if c.kind in ("text", "json"))
         self._booleans_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "boolean")
         self._defaults = {column.name: column.default for column in log.columns}
-        reals = [column.name for column in log.columns if column.kind == "real"]
-        self._reals_of: Callable[[Record], tuple[Any, ...]] = (
-            attrgetter(*reals) if len(reals) > 1 else lambda _: ()
-        )
         self._reals_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "real")
         self._plain_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "text")
         self._later_at = tuple(own.index(column.name) for column in schema.later_columns(log))
@@ -115,12 +109,11 @@ class RowCodec:
         row_key: None for a turn, whose key is its turn key. Raises UnicodeEncodeError for a lone
         surrogate, which `encode_carefully` takes.
         """
-        data = _ENCODER.encode(record)
         row: list[Any] = list(msgspec.structs.astuple(record))
         nodes = self._take_nodes(row)
         for at, text in elsewhere.texts:
             row[at] = text
-        if not _is_quick(data):
+        if not _is_quick(row):
             self._settle_texts(row)
         row[self._turn_at] = turn_key
         return self._completed(row, row_key, nodes, elsewhere, older)
@@ -183,10 +176,14 @@ class RowCodec:
 
         Raises UnicodeEncodeError for a lone surrogate, which `open_data_carefully` takes.
         """
-        data = _ENCODER.encode(record)
-        if not _is_quick(data):
+        values = msgspec.structs.astuple(record)
+        if not _is_quick(values):
             return self.open_data_carefully(record), False
-        return data, int not in map(type, self._reals_of(record))
+        is_canonical = True
+        for at in self._reals_at:
+            if type(values[at]) is int:
+                is_canonical = False
+        return _ENCODER.encode(record), is_canonical
 
     def open_data_carefully(self, record: Record) -> bytes:
         """As `open_data`, for any values."""
@@ -273,17 +270,16 @@ def _settle_numbers(row: list[Any]) -> None:
             row[at] = None
 
 
-def _is_quick(data: bytes) -> bool:
-    """Whether text columns can rest as they are, from the JSON of a record's values.
+def _is_quick(values: Sequence[Any]) -> bool:
+    """Whether the texts among a record's values can rest as they are, all looked at together.
 
-    JSON shows a NUL as an escape, which cannot hide; what looks like one may also be the six
-    characters themselves, and then the slow way finds nothing to do.
+    Raises UnicodeEncodeError for a lone surrogate.
     """
-    return (
-        len(data) <= text_columns.TEXT_BYTES_MAX
-        and b"\\u0000" not in data
-        and (data.isascii() or _ESCAPE_BYTES not in data)
-    )
+    texts = [value for value in values if type(value) is str]
+    text = "".join(texts)
+    if text.isascii():
+        return len(text) <= text_columns.TEXT_BYTES_MAX and "\0" not in text
+    return len(text.encode()) <= text_columns.TEXT_BYTES_MAX and text_columns.is_plain(text)
 
 
 def string_in(payload: str, text: str | None) -> tuple[int, int] | None:
@@ -300,7 +296,10 @@ def string_in(payload: str, text: str | None) -> tuple[int, int] | None:
         literal = _ENCODER.encode(text).decode()
     except UnicodeEncodeError:
         return None
-    at = payload.find(literal)
+    # A message ends with its text as a rule.
+    at = len(payload) - 1 - len(literal)
+    if at < 0 or not payload.startswith(literal, at):
+        at = payload.find(literal)
     return None if at < 0 else (at, len(literal))
 
 
