@@ -100,6 +100,8 @@ class Batch:
         self._rows_max = rows_max
         self.new_turns: dict[str, int] = {}
         self.new_contents: dict[bytes, int] = {}
+        self._parts: dict[str, int] = {}
+        """Text that is stored apart → its content's key, of those this transaction met."""
         self.new_nodes: dict[int, None] = {}
         self.rows: dict[str, Stored] = {}
         self.rowless: dict[int, None] = {}
@@ -160,13 +162,21 @@ class Batch:
 
     def part_key(self, text: str) -> int:
         """The key of a text that is stored apart; a new one is staged."""
-        address = part_address(text)
-        key = self.find_content(address)
+        key = self._parts.get(text)
         if key is None:
-            self._content_key_last += 1
-            key = self.new_contents[address] = self._content_key_last
-            self._content_rows.append((key, address, text, None, None))
+            address = part_address(text)
+            key = self.find_content(address)
+            if key is None:
+                self._content_key_last += 1
+                key = self.new_contents[address] = self._content_key_last
+                self._content_rows.append((key, address, text, None, None))
+            self._parts[text] = key
         return key
+
+    def find_part(self, text: str) -> int | None:
+        """The key of a text that is stored apart, if it is stored or staged."""
+        key = self._parts.get(text)
+        return key if key is not None else self.find_content(part_address(text))
 
     def knows_node(self, node: int) -> bool:
         """Whether a prefix node is stored or staged.

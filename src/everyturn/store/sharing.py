@@ -11,7 +11,6 @@ Only what memory knows is found again; where it does not, the text is stored whe
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import Final, Protocol
 
 import msgspec
@@ -22,8 +21,9 @@ from everyturn.audit.content import ADDRESS_BYTES
 from everyturn.audit.records import Content, ModelCall, TurnAudit
 from everyturn.store.rows import NOWHERE_ELSE, REFERENCE_CHARS_MIN, Elsewhere, string_in
 
-_ANSWER: Final = re.compile(r'"content":("[^"\\]*(?:\\.[^"\\]*)*")')
-"""The first text of an answer, in the compact JSON that records hold."""
+_ANSWER: Final = '"content":"'
+"""Before the first text of an answer, in the compact JSON that records hold."""
+_USAGE: Final = '"usage":'
 _ASSISTANT: Final = '"role":"assistant"'
 _USER_CONTENTS_MAX: Final = 4
 """How many of the last new messages are searched for the user's text."""
@@ -44,6 +44,9 @@ class Contents(Protocol):
     def find_content(self, address: bytes) -> int | None:
         """The key of a content that is stored or staged."""
 
+    def find_part(self, text: str) -> int | None:
+        """The key of a text that is stored apart, if it is stored or staged."""
+
     def part_key(self, text: str) -> int:
         """The key of a text that is stored apart; a new one is staged."""
 
@@ -57,10 +60,27 @@ def answer_in(text: str) -> tuple[str, int] | None:
     """The answer's text as a JSON string, if it is long enough to stand apart, and its offset."""
     if len(text) < REFERENCE_CHARS_MIN:
         return None
-    found = _ANSWER.search(text)
-    if found is None or len(found[1]) < REFERENCE_CHARS_MIN or "\0" in text:
+    found = text.find(_ANSWER)
+    if found < 0:
         return None
-    return found[1], found.start(1)
+    at = found + len(_ANSWER) - 1
+    end = _string_end(text, at)
+    if end - at < REFERENCE_CHARS_MIN or "\0" in text:
+        return None
+    return text[at:end], at
+
+
+def _string_end(text: str, at: int) -> int:
+    """Where the JSON string ends that begins at `at`; 0 when it does not."""
+    end = text.find('"', at + 1)
+    while end >= 0:
+        last = end - 1
+        while text[last] == "\\":
+            last -= 1
+        if (end - last) % 2:  # Backslashes before a quote escape each other, or the last one it.
+            return end + 1
+        end = text.find('"', end + 1)
+    return 0
 
 
 def split_content(text: str, contents: Contents) -> tuple[str, int | None, int | None]:
@@ -72,7 +92,7 @@ def split_content(text: str, contents: Contents) -> tuple[str, int | None, int |
         answer = answer_in(text)
         if answer is not None:
             literal, at = answer
-            key = contents.find_content(part_address(literal))
+            key = contents.find_part(literal)
             if key is not None:
                 return text[:at] + text[at + len(literal) :], key, at
     return text, None, None
@@ -95,9 +115,12 @@ def call_elsewhere(record: ModelCall, contents: Contents) -> Elsewhere:
             response = response[:response_at] + response[response_at + len(literal) :]
             texts.append((_RESPONSE_AT, response))
         if record.usage_json is not None:
-            at = response.find(record.usage_json)
+            usage = record.usage_json
+            at = response.rfind(_USAGE) + len(_USAGE)
+            if not response.startswith(usage, at):
+                at = response.find(usage)
             if at >= 0 and len(response) <= TEXT_BYTES_MAX // 4:
-                usage_at, usage_length = at + 1, len(record.usage_json)
+                usage_at, usage_length = at + 1, len(usage)
                 texts.append((_USAGE_AT, None))
     if not texts:
         return NOWHERE_ELSE[ModelCall]
@@ -127,7 +150,7 @@ def turn_elsewhere(
     if text is not None and REFERENCE_CHARS_MIN <= len(text) <= TEXT_BYTES_MAX // 4:
         if is_plain(text):
             literal = msgspec.json.encode(text).decode()
-            assistant = contents.find_content(part_address(literal))
+            assistant = contents.find_part(literal)
             if assistant is not None:
                 texts.append((_ASSISTANT_TEXT_AT, None))
     if not texts:
