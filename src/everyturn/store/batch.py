@@ -11,9 +11,10 @@ those it remembers. All else (a key seen before, a time that changed) is for `ca
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import apsw
 
@@ -70,10 +71,20 @@ _Row = Sequence[Any]
 class _Step:
     """One record on its way, and what is known of it."""
 
-    __slots__ = ("before", "id", "is_open", "record")
+    __slots__ = ("before", "id", "is_open", "kind", "record", "turn_id")
 
-    def __init__(self, record: Record, key: str, before: Stored | None, is_open: bool) -> None:
+    def __init__(
+        self,
+        record: Record,
+        kind: type[Record],
+        turn_id: str | None,
+        key: str,
+        before: Stored | None,
+        is_open: bool,
+    ) -> None:
         self.record = record
+        self.kind = kind
+        self.turn_id = turn_id
         self.id = key
         """Its record id; empty in a log whose rows get no later revision."""
         self.before = before
@@ -118,8 +129,8 @@ class Batch:
         self._node_rows: list[_Row] = []
         self._reasoning_rows: list[list[Any]] = []
         self._media: list[Medium] = []
-        self._inserts: dict[type[Record], list[_Row]] = {}
-        self._replaces: dict[type[Record], list[_Row]] = {}
+        self._inserts: defaultdict[type[Record], list[_Row]] = defaultdict(list)
+        self._replaces: defaultdict[type[Record], list[_Row]] = defaultdict(list)
         self._retimed: dict[int, list[Any]] = {}
         """Turn key → its last row, of one whose time changed: an application's is earlier."""
 
@@ -238,19 +249,21 @@ class Batch:
             assert key is not None
             self.stage_node(node.node, node.parent, key)
         turns: list[_Step] = []
+        turn_id: str | None = None
+        turn_key: int | None = None
         for step in steps:
-            record = step.record
-            turn_key = None if record.turn_id is None else self.turn_key(record.turn_id)
-            # `isinstance`, so that the type checker sees it; there are no subclasses.
-            if isinstance(record, TurnAudit):
+            if step.turn_id != turn_id:
+                turn_id = step.turn_id
+                turn_key = None if turn_id is None else self.turn_key(turn_id)
+            kind = step.kind
+            if kind is TurnAudit:
                 turns.append(step)
                 continue
-            kind = type(record)
             row_key = step.before.key if step.before else self.next_row_key(kind, turn_key)
-            if isinstance(record, ModelCall) and not step.is_open:
-                self._stage(step, row_key, turn_key, call_elsewhere(record, self))
-            else:
-                self._stage(step, row_key, turn_key, NOWHERE_ELSE[kind])
+            elsewhere = NOWHERE_ELSE[kind]
+            if kind is ModelCall and not step.is_open:
+                elsewhere = call_elsewhere(cast(ModelCall, step.record), self)
+            self._stage(step, row_key, turn_key, elsewhere)
         # After the calls, whose answers hold the text of the turn.
         for step in turns:
             self._stage_turn(step, group)
@@ -264,32 +277,30 @@ class Batch:
         """The records, each with the row it replaces; None where a record needs care."""
         steps: list[_Step] = []
         for record in group.records:
-            kind = type(record)
+            kind: type[Record] = type(record)
+            turn_id = record.turn_id
             revision = record.revision
             if kind not in REVISED:
                 if revision != 1:
                     return None
-                steps.append(_Step(record, "", None, False))
+                steps.append(_Step(record, kind, turn_id, "", None, False))
                 continue
             key = record_id(record)
-            before = self.rows.get(key) or self._memory.stored(key)
+            before = self.stored(key)
             will_be_open = is_open(record)
             if before is None:
-                if revision != 1:
-                    return None
-                if kind is TurnAudit and self._may_have_row(key):
+                if revision != 1 or (kind is TurnAudit and self._may_have_row(key)):
                     return None
             else:
                 last = before.record
-                assert isinstance(record, TurnAudit | ModelCall)
                 if (
                     revision != last.revision + 1
-                    or (kind is ModelCall and record.timestamp != last.timestamp)
-                    or record.turn_id != last.turn_id
+                    or (kind is ModelCall and _time_of(record) != last.timestamp)
+                    or turn_id != last.turn_id
                     or not (before.is_open or (kind is TurnAudit and not will_be_open))
                 ):
                     return None
-            steps.append(_Step(record, key, before, will_be_open))
+            steps.append(_Step(record, kind, turn_id, key, before, will_be_open))
         return steps
 
     def _may_have_row(self, turn_id: str) -> bool:
@@ -318,13 +329,11 @@ class Batch:
         return True
 
     def _stage_turn(self, step: _Step, group: Group) -> None:
-        record, before = step.record, step.before
-        assert isinstance(record, TurnAudit)
+        record, before = cast(TurnAudit, step.record), step.before
         key = self.turn_key(record.turn_id)
         same = None
-        if before is not None and isinstance(before.record, TurnAudit):
-            if before.record.user_text == record.user_text:
-                same = before.elsewhere
+        if before is not None and cast(TurnAudit, before.record).user_text == record.user_text:
+            same = before.elsewhere
         self._stage(step, key, key, turn_elsewhere(record, same, group.contents, self))
 
     # ------------------------------------------------------------------- staging
@@ -343,8 +352,7 @@ class Batch:
         self._media += media
 
     def _stage(self, step: _Step, key: int, turn_key: int | None, elsewhere: Elsewhere) -> None:
-        record, before = step.record, step.before
-        kind = type(record)
+        record, before, kind = step.record, step.before, step.kind
         codec = CODECS[kind]
         older = data = None
         if codec.is_turn and before is None:
@@ -358,19 +366,21 @@ class Batch:
         else:
             row_key = None if codec.is_turn else key
             row = codec.encode(record, turn_key, row_key, elsewhere, older)
-            if before is None or before.is_open:
-                self._inserts.setdefault(kind, []).append(row)
-            elif isinstance(record, TurnAudit) and (
-                record.timestamp != before.record.timestamp or key in self._retimed
+            if before is None:
+                self._inserts[kind].append(row)
+            elif before.is_open:
+                self._inserts[kind].append(row)
+                self._closed_keys.append((codec.open_key(key),))
+            elif codec.is_turn and (
+                _time_of(record) != before.record.timestamp or key in self._retimed
             ):
                 # Later ones of this commit go the same way, so that the last one is written last.
                 self._retimed[key] = row
             else:
-                self._replaces.setdefault(kind, []).append(row)
-            if before is not None and before.is_open:
-                self._closed_keys.append((codec.open_key(key),))
-        if isinstance(record, TurnAudit | ModelCall):
-            self.rows[step.id] = Stored(key, record, data, older, elsewhere, step.is_open)
+                self._replaces[kind].append(row)
+        if step.id:
+            revised = cast("TurnAudit | ModelCall", record)
+            self.rows[step.id] = Stored(key, revised, data, older, elsewhere, step.is_open)
 
     def note_turn_row(self, turn_key: int) -> None:
         """Remember that a turn has a row of its own from here on."""
@@ -440,6 +450,11 @@ class Batch:
         memory.keep_rows(self.rows)
         memory.keep_last_rows(self._last_rows)
         memory.keep_rowless(self.rowless, self._rowed)
+
+
+def _time_of(record: Record) -> int:
+    """When a turn or a call opened."""
+    return cast("TurnAudit | ModelCall", record).timestamp
 
 
 @lru_cache(maxsize=1024)

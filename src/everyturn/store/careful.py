@@ -7,7 +7,7 @@ content under the same key is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import apsw
@@ -248,7 +248,14 @@ def _add_older(db: apsw.Connection, batch: Batch, record: Record, found: _Found)
     db.execute(f"UPDATE {table} SET older_digests = ? WHERE {column} = ?", (together, key))
     remembered = batch.stored(record_id(record))
     if remembered is not None:
-        batch.rows[record_id(record)] = replace(remembered, older=together)
+        batch.rows[record_id(record)] = Stored(
+            remembered.key,
+            remembered.record,
+            remembered.data,
+            together,
+            remembered.elsewhere,
+            remembered.is_open,
+        )
 
 
 def _conflict(record: Record) -> RecordRefused:

@@ -85,7 +85,7 @@ class Lookup(Generic[V]):
                 f" WHERE {table.key} > {indexed_to_sql(table.name)}"
             )
         )
-        self._is_indexed = bool(self._db.execute(f"SELECT {indexed_to_sql(table.name)}").get)
+        self.is_indexed = bool(self._db.execute(f"SELECT {indexed_to_sql(table.name)}").get)
         """Whether the index holds anything that is not also in memory."""
         self.key_last: int = self._db.execute(
             f"SELECT coalesce(max({table.key}), 0) FROM {table.name}"
@@ -98,7 +98,7 @@ class Lookup(Generic[V]):
 
     def ask(self, values: Iterable[V]) -> None:
         """Bring the keys of these values to memory, of those that are stored."""
-        if not self._is_indexed:
+        if not self.is_indexed:
             return
         rest = [v for v in values if v not in self._fresh and v not in self._cache]
         table = self._table
@@ -151,7 +151,7 @@ class Lookup(Generic[V]):
         return True
 
     def _end_merge(self) -> None:
-        self._is_indexed = True
+        self.is_indexed = True
         merged = [value for value, key in self._fresh.items() if key <= self._merging_to]
         for value in merged:
             self._remember(value, self._fresh.pop(value))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -30,14 +29,18 @@ DIGEST_BYTES: Final = 36
 """One older revision: its number in 4 bytes, then the SHA-256 of its content."""
 
 
-@dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """The texts of a row that rest in contents."""
+    """The texts of a row that rest in contents. No change after it is made."""
 
-    columns: tuple[int | None, ...]
-    """The extra columns of the log's table; empty for a log that has none."""
-    texts: tuple[tuple[int, str | None], ...]
-    """Position and value of the text columns that hold less than their text."""
+    __slots__ = ("columns", "texts")
+
+    def __init__(
+        self, columns: tuple[int | None, ...], texts: Sequence[tuple[int, str | None]]
+    ) -> None:
+        self.columns = columns
+        """The extra columns of the log's table; empty for a log that has none."""
+        self.texts = texts
+        """Position and value of the text columns that hold less than their text."""
 
 
 NOWHERE_ELSE: Final = {

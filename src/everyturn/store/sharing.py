@@ -124,9 +124,7 @@ def call_elsewhere(record: ModelCall, contents: Contents) -> Elsewhere:
                 texts.append((_USAGE_AT, None))
     if not texts:
         return NOWHERE_ELSE[ModelCall]
-    return Elsewhere(
-        (parameters_key, response_key, response_at, usage_at, usage_length), tuple(texts)
-    )
+    return Elsewhere((parameters_key, response_key, response_at, usage_at, usage_length), texts)
 
 
 def turn_elsewhere(
@@ -155,7 +153,7 @@ def turn_elsewhere(
                 texts.append((_ASSISTANT_TEXT_AT, None))
     if not texts:
         return NOWHERE_ELSE[TurnAudit]
-    return Elsewhere((*user, assistant), tuple(texts))
+    return Elsewhere((*user, assistant), texts)
 
 
 def _user_text(text: str, fresh: tuple[Content, ...], contents: Contents) -> tuple[int | None, ...]:

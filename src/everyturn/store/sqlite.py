@@ -163,12 +163,13 @@ class SqliteStore:
         self._uncounted.committed()
 
     def _bring_keys(self, groups: Sequence[Group]) -> None:
-        turns = {r.turn_id for group in groups for r in group.records if r.turn_id is not None}
-        addresses = {c.address for group in groups for c in group.contents}
-        addresses.update(n.address for group in groups for n in group.nodes)
-        if turns:
-            self._memory.turns.ask(turns)
-        if addresses:
+        if self._memory.turns.is_indexed:
+            self._memory.turns.ask(
+                {r.turn_id for group in groups for r in group.records if r.turn_id is not None}
+            )
+        if self._memory.contents.is_indexed:
+            addresses = {c.address for group in groups for c in group.contents}
+            addresses.update(n.address for group in groups for n in group.nodes)
             self._memory.contents.ask(addresses)
 
     def _roll_back(self) -> None:

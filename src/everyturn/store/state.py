@@ -6,7 +6,6 @@ what that commit held, so nothing is remembered that is not stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -28,19 +27,29 @@ RowsOf = tuple[type[Record], int]
 """The rows of one log that belong to one turn, by its key."""
 
 
-@dataclass(slots=True)
 class Stored:
     """The stored row of a turn or a call that may get a later revision soon."""
 
-    key: int
-    """Its row's key; a turn's is its turn key."""
-    record: TurnAudit | ModelCall
-    data: bytes | None
-    """Its JSON, as digests are taken; None where that has to be made."""
-    older: bytes | None
-    elsewhere: Elsewhere
-    is_open: bool
-    """Whether it rests among the open records and not in its log's table."""
+    __slots__ = ("data", "elsewhere", "is_open", "key", "older", "record")
+
+    def __init__(
+        self,
+        key: int,
+        record: TurnAudit | ModelCall,
+        data: bytes | None,
+        older: bytes | None,
+        elsewhere: Elsewhere,
+        is_open: bool,
+    ) -> None:
+        self.key = key
+        """Its row's key; a turn's is its turn key."""
+        self.record = record
+        self.data = data
+        """Its JSON, as digests are taken; None where that has to be made."""
+        self.older = older
+        self.elsewhere = elsewhere
+        self.is_open = is_open
+        """Whether it rests among the open records and not in its log's table."""
 
 
 class Memory:
