@@ -110,3 +110,14 @@ def test_depth_is_the_same_for_both_ways(
                 read_client(raw)
         else:
             assert write(read_client(raw)) == compact
+
+
+@pytest.mark.parametrize("digits", [18, 19, 20, 38, 39, 40, 41])
+def test_an_integer_becomes_a_text_at_the_same_length_for_both_ways(digits: int) -> None:
+    """An integer as long as an int may be is one by either way; a longer one is a text."""
+    for value in (10**digits, 10**digits - 1, 1 - 10**digits, -(10**digits)):
+        raw = b'{"a":[%d]}' % value
+
+        assert repr(read_client(raw)) == repr(reader._decode(raw, reader._CLIENT))
+        assert (read_client(raw) == {"a": [value]}) == (len(str(value)) <= 40)
+        assert write(read_client(raw)) == raw

@@ -154,13 +154,16 @@ def read_provider(raw: bytes | memoryview) -> Document:
     if value is not _UNSURE:
         return Document(value, has_nonfinite=False)
     value = _decode(data, _PROVIDER)
-    suspect = b"NaN" in data or b"Infinity" in data
+    suspect = data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0
     return Document(value, suspect and _has_nonfinite(value))
 
 
 _QUICK: Final = msgspec.json.Decoder(float_hook=_real)
-_DIGITS: Final = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
-_LONG_INTEGER: Final = b"0" * _INTEGER_CHARS_MAX
+_INTEGER_SHORT: Final = 1 << 60
+"""What is nearer to zero is an int at sight, without the arithmetic of long ones."""
+_INTEGER_MIN: Final = -(10 ** (_INTEGER_CHARS_MAX - 1))
+_INTEGER_MAX: Final = 10**_INTEGER_CHARS_MAX
+"""What is between the two, these left out, has a text of at most _INTEGER_CHARS_MAX."""
 _UNSURE: Final = object()
 
 
@@ -174,30 +177,36 @@ def _read_quickly(raw: bytes) -> Any:
     """
     try:
         value = _QUICK.decode(raw)
-        text = _ENCODER.encode(value)
+        # As long as it will be, so that it need not grow while it is written.
+        text = bytearray(len(raw))
+        _ENCODER.encode_into(value, text)
         if text != raw and text != msgspec.json.format(raw, indent=-1):
             return _UNSURE
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
         return _UNSURE  # The strict reader says what is wrong, or carries it.
-    if _LONG_INTEGER in raw.translate(_DIGITS):
-        return _UNSURE
-    if raw.count(b"[") + raw.count(b"{") > DEPTH_MAX and _is_deep(value):
-        return _UNSURE
-    return value
+    return value if _is_ordinary(value, DEPTH_MAX) else _UNSURE
 
 
-def _is_deep(value: Any) -> bool:
-    """Whether a tree is nested deeper than DEPTH_MAX."""
-    level = [value]
-    for _ in range(DEPTH_MAX):
-        level = [
-            item
-            for holder in level
-            for item in (holder.values() if type(holder) is dict else holder)
-            if type(item) is dict or type(item) is list
-        ]
-        if not level:
+def _is_ordinary(value: Any, levels: int) -> bool:
+    """Whether a tree is nested at most `levels` deep, and holds no integer that stays a text.
+
+    Looked for in the tree, not in the text, which has many more bytes than the tree has values.
+    """
+    if isinstance(value, dict):
+        if not levels:
             return False
+        for item in value.values():
+            if not isinstance(item, str) and not _is_ordinary(item, levels - 1):
+                return False
+    elif isinstance(value, list):
+        if not levels:
+            return False
+        for item in value:
+            if not isinstance(item, str) and not _is_ordinary(item, levels - 1):
+                return False
+    elif isinstance(value, int):
+        is_short = -_INTEGER_SHORT < value < _INTEGER_SHORT
+        return is_short or _INTEGER_MIN < value < _INTEGER_MAX
     return True
 
 
