@@ -18,6 +18,8 @@ from everyturn.wire.preset import Controls, Target
 from everyturn.wire.reader import key_name
 
 _MEMBERS: Final = ("enabled", "effort", "max_tokens", "exclude")
+_SIGNS: Final = frozenset({"reasoning_effort", "reasoning", "thinking", "enable_thinking"})
+"""Keys of a body that may say whether the model thinks."""
 
 
 class Translation(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,25 +54,25 @@ def translate_controls(body: dict[str, Any], target: Target) -> Translation:
     Raises UnsupportedReasoningControl for what the preset cannot express, and InvalidValue for
     wrong types and for controls that contradict each other; `param` names the control.
     """
-    controls = target.preset.controls
-    asks = any(body.get(key) is not None for key in controls.native)
+    given = body
     notes: tuple[str, ...] = ()
     thinking = _thinking(body, target)
     if "reasoning_effort" in body or "reasoning" in body:
-        asks = asks or _says(body)
         asked, canonical = _read(body, target)
         if canonical:
             body = _translate(body, asked, canonical, target)
             notes = tuple(asked.notes)
     preset = target.preset
-    if preset.adds and (asks or target.reasoning):
+    if preset.adds and (target.reasoning or _asks(given, preset.controls)):
         if not any(key in body for key in preset.adds_unless):
             body = _fill(body, preset.adds)
     return Translation(body=body, notes=notes, thinking=thinking)
 
 
-def _says(body: dict[str, Any]) -> bool:
-    """Whether a canonical key holds a control; null and an empty object say nothing."""
+def _asks(body: dict[str, Any], controls: Controls) -> bool:
+    """Whether a request holds a control; null and an empty object say nothing."""
+    if any(body.get(key) is not None for key in controls.native):
+        return True
     if body.get("reasoning_effort") is not None:
         return True
     reasoning = body.get("reasoning")
@@ -81,6 +83,8 @@ def _says(body: dict[str, Any]) -> bool:
 
 def _thinking(body: dict[str, Any], target: Target) -> bool | None:
     """What the client's controls say about thinking; one that says off outweighs the others."""
+    if _SIGNS.isdisjoint(body):
+        return True if target.thinking_on else None
     signs: list[bool] = []
     _sign_of_effort(body.get("reasoning_effort"), signs)
     reasoning = body.get("reasoning")

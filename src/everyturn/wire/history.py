@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import msgspec
+
 from everyturn.errors import HistoryReasoningMissing, InvalidValue, UnknownParameter
 from everyturn.wire.history_forms import (
     EMPTY,
@@ -40,8 +42,7 @@ _STRIP_HINT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class History(msgspec.Struct, frozen=True, kw_only=True):
     """The messages to send, and what there was to say about their reasoning."""
 
     messages: list[Message]
@@ -55,8 +56,7 @@ class History:
     content (of its first text part, where it is a list) are reasoning with its tags."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Policy:
+class _Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What one target does with reasoning in the history."""
 
     action: Literal["send", "remove", "refuse"]
@@ -107,7 +107,7 @@ def convert_history(messages: list[Message], target: Target, *, thinking: bool |
     Raises InvalidValue (a carrier of the wrong type, or copies that differ), UnknownParameter
     (reasoning where it is refused) and HistoryReasoningMissing; `param` is the path.
     """
-    policy = _policy(target, thinking)
+    policy = _policy_of(target, thinking)
     omit = target.preset.history_omit
     changed: dict[int, Message] = {}
     tagged: list[tuple[int, int]] = []
@@ -151,7 +151,16 @@ def _removed_note(count: int) -> str:
     return f"removed reasoning of {count} history message{'' if count == 1 else 's'}"
 
 
-def _policy(target: Target, thinking: bool | None) -> _Policy:
+def _policy_of(target: Target, thinking: bool | None) -> _Policy:
+    """The target's policy, worked out once for each answer to whether it thinks."""
+    name = "history, thinking" if thinking is True else "history"
+    policy: _Policy | None = target.derived.get(name)
+    if policy is None:
+        policy = target.derived[name] = _policy(target, is_thinking=thinking is True)
+    return policy
+
+
+def _policy(target: Target, *, is_thinking: bool) -> _Policy:
     preset = target.preset
     history = preset.history
     carry = target.on_drift == "carry"
@@ -184,9 +193,7 @@ def _policy(target: Target, thinking: bool | None) -> _Policy:
         texts=tuple(texts),
         structures=frozenset(structures),
         carry=carry,
-        required=action == "send"
-        and thinking is True
-        and history in ("required", "required_tools"),
+        required=action == "send" and is_thinking and history in ("required", "required_tools"),
         known=_CARRIERS.union(texts),
         items=_ITEMS[:1] if "content_list" in structures else _ITEMS,
     )

@@ -191,6 +191,9 @@ class Target:
     """Days for which the record keeps reasoning texts, apart; 0: they are counted, not kept."""
     forward_headers: tuple[str, ...] = ()
     """Client headers that go upstream, in lower case."""
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What `wire` worked out from this target alone, each part under a name of its own, so that it
+    is worked out once. No part of what the target says: a changed copy begins without it."""
 
 
 def target_of(preset: Preset, *, name: str, base_url: str | None = None) -> Target:

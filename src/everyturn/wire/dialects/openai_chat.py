@@ -6,7 +6,6 @@ the client's body is copied; member order and number texts stay as the client se
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -22,6 +21,9 @@ from everyturn.wire.request import CHAT_PARAMETERS, ChatRequest
 ENDPOINT: Final = "/chat/completions"
 
 _PATH_SAFE: Final = "/:@!$&'()*+,;=~%"
+_CONTENT_TYPE: Final = ("content-type", "application/json")
+_ACCEPT: Final = ("accept", "application/json")
+_ACCEPT_STREAM: Final = ("accept", "text/event-stream")
 
 
 class Encoded(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,11 +81,11 @@ def encode(request: ChatRequest, target: Target, *, api_key: str | None) -> Enco
         if is_streamed != request.stream:
             notes.append(_set_stream(body, is_streamed))
     withhold_usage = is_streamed and _set_stream_options(body, request, target, notes)
-    origin, path, query = _address(target.base_url)
+    origin, path, query = _address(target)
     return Encoded(
         origin=origin,
         path=path,
-        query=_with_query(query, target.query),
+        query=query,
         headers=_headers(target, api_key, is_streamed),
         body=write(body),
         sent=body,
@@ -97,6 +99,8 @@ def encode(request: ChatRequest, target: Target, *, api_key: str | None) -> Enco
 
 def _check_keys(body: dict[str, Any], target: Target) -> None:
     """Refuse a top-level key of which nobody knows what it does."""
+    if CHAT_PARAMETERS.issuperset(body):
+        return
     preset = target.preset
     for key in body:
         if (
@@ -140,29 +144,33 @@ def _set_stream_options(
 
 
 def _headers(target: Target, api_key: str | None, is_streamed: bool) -> tuple[tuple[str, str], ...]:
-    headers = [
-        ("content-type", "application/json"),
-        ("accept", "text/event-stream" if is_streamed else "application/json"),
-    ]
-    if api_key is not None:
-        name = target.auth_header.lower()
-        headers.append((name, f"Bearer {api_key}" if name == "authorization" else api_key))
-    return tuple(headers)
+    accept = _ACCEPT_STREAM if is_streamed else _ACCEPT
+    if api_key is None:
+        return (_CONTENT_TYPE, accept)
+    name = target.auth_header.lower()
+    credentials = f"Bearer {api_key}" if name == "authorization" else api_key
+    return (_CONTENT_TYPE, accept, (name, credentials))
 
 
-def _with_query(
-    own: tuple[tuple[str, str], ...], given: tuple[tuple[str, str], ...]
-) -> tuple[tuple[str, str], ...]:
-    if not own:
-        return given
-    names = {name for name, _ in given}
-    return tuple(pair for pair in own if pair[0] not in names) + given
+_Address = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
-@lru_cache(maxsize=1024)
-def _address(base_url: str) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-    """Origin, path and query of the endpoint under a base URL as one gives it to an OpenAI SDK."""
+def _address(target: Target) -> _Address:
+    """Origin, path and query of the target's endpoint, worked out once."""
+    address: _Address | None = target.derived.get("address")
+    if address is None:
+        address = target.derived["address"] = _read_address(target.base_url, target.query)
+    return address
+
+
+def _read_address(base_url: str, given: tuple[tuple[str, str], ...]) -> _Address:
+    """Origin, path and query of the endpoint under a base URL as one gives it to an OpenAI SDK.
+
+    given: the target's own query, which outweighs the base URL's.
+    """
     parts = urlsplit(base_url)
     path = quote(parts.path.rstrip("/"), safe=_PATH_SAFE) + ENDPOINT
-    query = tuple(parse_qsl(parts.query, keep_blank_values=True))
+    names = {name for name, _ in given}
+    own = parse_qsl(parts.query, keep_blank_values=True)
+    query = tuple(pair for pair in own if pair[0] not in names) + given
     return f"{parts.scheme}://{parts.netloc}", path, query
