@@ -76,6 +76,12 @@ ROLES: Final = ("developer", "system", "user", "assistant", "tool", "function")
 _CONTENT_REQUIRED: Final = ("developer", "system", "user")
 _REALS: Final = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
 _INTEGERS: Final = ("max_tokens", "max_completion_tokens", "top_logprobs", "seed")
+_NUMBER_KINDS: Final[dict[str, frozenset[type]]] = {
+    **dict.fromkeys(_REALS, frozenset({int, float, type(None)})),
+    **dict.fromkeys(_INTEGERS, frozenset({int, type(None)})),
+    "logit_bias": frozenset({type(None)}),
+}
+"""Parameters that hold numbers, and the kinds of values that need no closer look."""
 _OBJECT_LISTS: Final = ("tools", "functions")
 
 
@@ -178,6 +184,15 @@ def _choices(value: Any) -> int:
 
 
 def _check_numbers(body: dict[str, Any]) -> None:
+    for key, value in body.items():
+        kind = type(value)
+        if kind is Num or (key in _NUMBER_KINDS and kind not in _NUMBER_KINDS[key]):
+            _check_each_number(body)
+            return
+
+
+def _check_each_number(body: dict[str, Any]) -> None:
+    """Look closely at each number of a body where one of them is not of a plain kind."""
     for key in _REALS:
         value = body.get(key)
         if value is not None and not is_number(value):
