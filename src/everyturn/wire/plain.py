@@ -36,13 +36,14 @@ def read_answer(
 
 def plain_reply(data: bytes, target: Target, limits: Limits, *, choices: int = 1) -> Reply | None:
     """The reply of a plain answer; None where the strict way must tell."""
-    bytes_max = min(
-        PLAIN_BYTES_MAX,
-        limits.body_bytes_max,
-        limits.text_bytes_max,
-        limits.carried_bytes_max // SIZE_RATIO_MAX,
-    )
-    if len(data) > bytes_max or target.tags != "off":
+    size = len(data)
+    if (
+        target.tags != "off"
+        or size > PLAIN_BYTES_MAX
+        or size > limits.body_bytes_max
+        or size > limits.text_bytes_max
+        or size * SIZE_RATIO_MAX > limits.carried_bytes_max
+    ):
         return None
     try:
         document = read_provider(data)

@@ -7,8 +7,9 @@ sent, None that it was only ever null.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+import msgspec
 
 from everyturn.wire import events as ev
 from everyturn.wire.growing import MISSING, Missing, grow, joined, settled
@@ -16,8 +17,7 @@ from everyturn.wire.growing import MISSING, Missing, grow, joined, settled
 __all__ = ["MISSING", "Choice", "Fold", "Missing", "Reply", "ToolCall"]
 
 
-@dataclass(slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct):
     """One tool call of the assistant."""
 
     index: int
@@ -26,12 +26,11 @@ class ToolCall:
     name: str | None = None
     arguments: str | None = None
     """As sent; None when no fragment had arguments. "" and None are different."""
-    rest: dict[str, Any] = field(default_factory=dict)
+    rest: dict[str, Any] = {}
     """Other members; `function.KEY` for those of the function object."""
 
 
-@dataclass(slots=True)
-class Choice:
+class Choice(msgspec.Struct):
     """One assistant answer. Text members: MISSING never sent, None only null, else the text."""
 
     index: int
@@ -39,32 +38,31 @@ class Choice:
     content_items: list[Any] | None = None
     """Set when the content is a list with items beside text; then it is the whole content."""
     reasoning: str | Missing | None = MISSING
-    carriers: list[str] = field(default_factory=list)
+    carriers: list[str] = []
     """Where reasoning stood, in order of first appearance."""
     reasoning_details: list[Any] | Missing | None = MISSING
     refusal: str | Missing | None = MISSING
-    tool_calls: list[ToolCall] = field(default_factory=list)
+    tool_calls: list[ToolCall] = []
     finish_reason: str | Missing | None = MISSING
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = {}
     """Members of the message that the protocol names: role, annotations, audio, function_call."""
-    message_bag: dict[str, Any] = field(default_factory=dict)
-    choice_values: dict[str, Any] = field(default_factory=dict)
+    message_bag: dict[str, Any] = {}
+    choice_values: dict[str, Any] = {}
     """Members of the choice that the protocol or the preset names: logprobs."""
-    choice_bag: dict[str, Any] = field(default_factory=dict)
+    choice_bag: dict[str, Any] = {}
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(msgspec.Struct):
     """What one call said, all of it. Choices and tool calls stand in the order of their index."""
 
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[Choice] = []
     usage: dict[str, Any] | Missing | None = MISSING
-    envelope: dict[str, Any] = field(default_factory=dict)
+    envelope: dict[str, Any] = {}
     """id, object, created, model, service_tier, system_fingerprint, as sent."""
-    bag: dict[str, Any] = field(default_factory=dict)
-    drift: list[dict[str, Any]] = field(default_factory=list)
+    bag: dict[str, Any] = {}
+    drift: list[dict[str, Any]] = []
     """Paths, types and lengths of what was carried as drift; never text."""
-    flags: list[str] = field(default_factory=list)
+    flags: list[str] = []
 
     @property
     def reasoning_chars(self) -> int:
@@ -129,7 +127,7 @@ class _CallSum:
     def call(self) -> ToolCall:
         """The call so far."""
         arguments = self._arguments.value()
-        return replace(
+        return msgspec.structs.replace(
             self._call,
             arguments=None if isinstance(arguments, Missing) else arguments,
             rest=_settled(self._rest),
