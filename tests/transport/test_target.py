@@ -6,7 +6,7 @@ import pytest
 
 from everyturn.errors import InvalidValue
 from everyturn.transport.proxy import ProxySettings
-from everyturn.transport.target import Target, encode_head, header_line, parse_target
+from everyturn.transport.target import Target, encode_head, parse_target
 from everyturn.wire.preset import CONNECTION_HEADERS
 
 DIRECT = ProxySettings({})
@@ -15,6 +15,13 @@ DIRECT = ProxySettings({})
 def a_target(url: str, method: str = "POST") -> Target:
     """A target without a proxy."""
     return parse_target(method, url, DIRECT)
+
+
+def encode_one(name: str, value: str) -> None:
+    """A head with one header, once as one of many calls and once as one of this call."""
+    target = a_target("http://a.test/")
+    common = encode_head(target, ((name, value),), 0)
+    assert encode_head(target, (), 0, ((name, value),)) == common
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,7 @@ def test_a_method_that_cannot_be_sent_is_refused(method: str) -> None:
 def test_the_head_holds_all_lines_in_order() -> None:
     """The transport's own lines, the request's in their order, and the length."""
     head = encode_head(
-        a_target("http://a.test/x"), (("x-b", "2"), ("X-A", " é\t"), ("x-b", "")), 12
+        a_target("http://a.test/x"), (("x-b", "2"), ("X-A", " é\t")), 12, (("x-b", ""),)
     )
 
     assert head == (
@@ -119,7 +126,7 @@ def test_a_length_is_told_where_a_body_is_expected(
 def test_the_transports_own_headers_are_refused(name: str) -> None:
     """In any case of letters."""
     with pytest.raises(InvalidValue, match=f"`{name}`"):
-        header_line(name.title(), "x")
+        encode_one(name.title(), "x")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +135,9 @@ def test_the_transports_own_headers_are_refused(name: str) -> None:
 def test_a_value_that_ends_a_line_is_refused_without_being_told(value: str) -> None:
     """The failure names the header only."""
     with pytest.raises(InvalidValue, match="`authorization`") as failure:
-        header_line("Authorization", value)
+        encode_one("Authorization", value)
+    with pytest.raises(InvalidValue, match="`authorization`"):
+        encode_head(a_target("http://a.test/"), (), 0, (("x", "y"), ("Authorization", value)))
 
     assert "secret" not in str(failure.value.envelope())
     assert "secret" not in repr(failure.value)
@@ -138,7 +147,7 @@ def test_a_value_that_ends_a_line_is_refused_without_being_told(value: str) -> N
 def test_a_name_that_is_no_token_is_refused(name: str) -> None:
     """Only the characters that HTTP allows in a name."""
     with pytest.raises(InvalidValue):
-        header_line(name, "x")
+        encode_one(name, "x")
 
 
 def test_an_ipv6_origin_is_bracketed_for_a_tunnel() -> None:

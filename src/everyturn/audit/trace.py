@@ -20,6 +20,7 @@ RANDOM: Final = 0x02
 """Flag of level 2: the right half of the trace id is random."""
 
 _KNOWN_FLAGS: Final = SAMPLED | RANDOM
+_FLAGS: Final = tuple(f"{flags:02x}" for flags in range(256))
 _LENGTH: Final = 55
 _MEMBERS_MAX: Final = 32
 _KEY_LENGTH_MAX: Final = 256
@@ -44,7 +45,11 @@ class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def traceparent(self) -> str:
         """The header's value, in version 00."""
-        return f"00-{self.trace_id}-{self.span_id}-{self.flags:02x}"
+        return self.traceparent_of(self.span_id)
+
+    def traceparent_of(self, span_id: str) -> str:
+        """The header's value as a span below this one, or this one, sends it."""
+        return f"00-{self.trace_id}-{span_id}-{_FLAGS[self.flags]}"
 
     @property
     def tracestate(self) -> str | None:

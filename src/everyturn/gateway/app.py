@@ -119,7 +119,8 @@ class App:
             if not exchange.is_started:
                 await _refuse(exchange, InternalError("the gateway failed in this request"))
         finally:
-            await self._note(exchange)
+            if self._counted(exchange):
+                await self._recording.access(exchange)
 
     async def _link(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a worker's WebSocket, or refuse it in HTTP. Its access record is of the opening."""
@@ -146,7 +147,8 @@ class App:
             self._log.bug("request.failed", bug, request_id=exchange.request_id)
             failed = InternalError("the gateway failed in this request")
             await refuse_link(exchange, failed, send)
-        await self._note(exchange)
+        if self._counted(exchange):
+            await self._recording.access(exchange)
         if name is not None:
             assert self.door is not None
             await self.door.serve(name, receive, send)
@@ -156,10 +158,11 @@ class App:
         host = _host(exchange)
         handler = self._route(exchange)
         exchange.check_readable()
-        if not self._keys.are_needed:
+        are_keys_needed = self._keys.are_needed
+        if not are_keys_needed:
             check_host(host)
         check_origin(exchange.header(b"origin"), host)
-        if exchange.route not in _KEYLESS:
+        if are_keys_needed and exchange.route not in _KEYLESS:
             exchange.principal = self._keys.principal(exchange.header(b"authorization"))
         if handler is None:
             raise EndpointNotFound("this gateway does not serve that path and method")
@@ -180,13 +183,13 @@ class App:
                     return prefixed
         return None
 
-    async def _note(self, exchange: Exchange) -> None:
-        """The access record of a request that no turn's own commit has recorded."""
+    def _counted(self, exchange: Exchange) -> bool:
+        """Count a request; whether its access has yet to be recorded, by no turn's own commit."""
         self.metrics.request(route=exchange.route, method=exchange.method, status=exchange.status)
         if exchange.route in _PROBES or exchange.route == "/metrics":
             self.probes += 1
-            return
-        await self._recording.access(exchange)
+            return False
+        return not exchange.has_record
 
     async def _list_models(self, exchange: Exchange) -> None:
         await exchange.answer(200, write(self._models.listing()))
@@ -288,8 +291,10 @@ def _identify(exchange: Exchange, recording: Recording) -> None:
     Every answer has a turn id to quote, also one that no turn came of.
     """
     exchange.turn_id = ids.generate_turn_id()
-    parents = exchange.all(b"traceparent")
-    parent = parse_trace(parents, exchange.all(b"tracestate")) if parents else None
+    headers = exchange.headers
+    parent = None
+    if b"traceparent" in headers:
+        parent = parse_trace(exchange.all(b"traceparent"), exchange.all(b"tracestate"))
     span_id = ids.span_id(random.getrandbits(64))
     if parent is not None:
         exchange.parent_span_id = parent.span_id
@@ -297,7 +302,7 @@ def _identify(exchange: Exchange, recording: Recording) -> None:
     else:
         trace_id = ids.trace_id(random.getrandbits(128))
         exchange.trace = TraceContext(trace_id=trace_id, span_id=span_id, flags=SAMPLED | RANDOM)
-    wanted = exchange.all(b"x-request-id")
+    wanted = exchange.all(b"x-request-id") if b"x-request-id" in headers else ()
     if len(wanted) == 1 and ids.is_request_id(wanted[0]) and recording.may_rest(wanted[0]):
         exchange.request_id = wanted[0]
         exchange.has_request_id = True

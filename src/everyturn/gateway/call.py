@@ -23,6 +23,7 @@ from everyturn.errors import (
 )
 from everyturn.gateway.http import SSE_TYPE, Exchange, note_comments, note_headers
 from everyturn.gateway.upstream import (
+    Headers,
     answer_kind,
     first_of_each,
     passed_headers,
@@ -82,8 +83,10 @@ class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
     encoded: Encoded
     timeouts: Timeouts
     limits: Limits
-    headers: tuple[tuple[str, str], ...]
-    """Further headers for the provider: trace and what the operator forwards."""
+    common: Headers
+    """Headers for the provider that calls of the model have in common, beside the dialect's."""
+    further: Headers
+    """Headers for the provider of this call alone: trace and what the operator forwards."""
 
 
 class Call:
@@ -108,11 +111,12 @@ class Call:
 
         Raises asyncio.CancelledError when the client leaves; `broken_off` has what arrived.
         """
+        plan = self._plan
         response: UpstreamResponse | None = None
         try:
             response = await self._transport.open(
-                upstream_request(self._plan.encoded, self._plan.headers, self._result.journey),
-                self._plan.timeouts,
+                upstream_request(plan.encoded, plan.common, plan.further, self._result.journey),
+                plan.timeouts,
             )
             await self._answer(response)
         except Failure as failure:
@@ -186,7 +190,9 @@ class Call:
                 has_first = True
                 self._result.time_to_first_token_ms = self._elapsed_ms()
             if is_shown and not stream.has_ended():
-                await self._show(stream.take())
+                out = self._shown(stream)
+                if out:
+                    await self._exchange.write(out, is_last=False)
         is_marked = stream.has_ended()
         self._finish(stream.close(), stream)
         if is_marked:
@@ -212,19 +218,19 @@ class Call:
         self._result.notes.extend(self._stream.decoder.notes[self._told :])
         self._told = len(self._stream.decoder.notes)
 
-    async def _show(self, out: bytes) -> None:
-        """Show the client what the core rendered; the head goes with the first of it."""
+    def _shown(self, stream: ReplyStream) -> bytes:
+        """What the core rendered, for the client; the head goes with the first of it."""
+        out = stream.take()
         if not out:
-            return
-        assert self._stream is not None
+            return out
         if not self._exchange.is_started:
             self._take_notes()
             self._exchange.start(200, SSE_TYPE, self.head_headers())
-        elif len(self._stream.decoder.notes) > self._told:
-            new = self._stream.decoder.notes[self._told :]
+        elif len(stream.decoder.notes) > self._told:
+            new = stream.decoder.notes[self._told :]
             self._take_notes()
             out = note_comments(new) + out
-        await self._exchange.write(out, is_last=False)
+        return out
 
     def head_headers(self) -> list[Header]:
         """Headers of the answer that come from the call: the provider's limits, and notes."""
@@ -233,14 +239,11 @@ class Call:
             cache = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
         return [*cache, *self._result.headers, *note_headers(self._result.notes)]
 
-    async def drain(self) -> None:
+    async def drain(self, response: UpstreamResponse) -> None:
         """Read what follows the end marker, so that the connection can serve again.
 
         Bounded in time: a provider that keeps a finished stream open loses its connection.
         """
-        response, self.leftover = self.leftover, None
-        if response is None:
-            return
         try:
             async with asyncio.timeout(DRAIN_S):
                 while await response.read():

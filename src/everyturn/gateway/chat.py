@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
+from typing import Final
 
 from everyturn import __version__, ids
 from everyturn.audit.trace import TraceContext
@@ -21,7 +22,7 @@ from everyturn.errors import (
     RateLimited,
 )
 from everyturn.gateway.call import Call, CallPlan, CallResult
-from everyturn.gateway.guard import check_content_type, is_here
+from everyturn.gateway.guard import check_content_type, is_origin_here
 from everyturn.gateway.http import (
     SSE_TYPE,
     Exchange,
@@ -33,6 +34,7 @@ from everyturn.gateway.log import Log
 from everyturn.gateway.metrics import Metrics
 from everyturn.gateway.models import Model, Models
 from everyturn.gateway.records import Recording
+from everyturn.gateway.upstream import Headers
 from everyturn.wire.dialects.openai_chat import Encoded, encode
 from everyturn.wire.envelope import Envelope
 from everyturn.wire.limits import Limits
@@ -40,7 +42,7 @@ from everyturn.wire.request import ChatRequest, parse_chat_request
 
 Task = asyncio.Task[None]
 
-_AGENT = ("user-agent", f"everyturn/{__version__}")
+_AGENT: Final = (("user-agent", f"everyturn/{__version__}"),)
 _TRACE_HEADERS = ("traceparent", "tracestate", "x-request-id")
 """Sent as the gateway has them, never as a client sent them."""
 
@@ -135,14 +137,14 @@ class ChatService:
         except Failure as failure:
             await record.refuse(failure, request)
             raise
-        headers = _further_headers(exchange, encoded, model, call_span)
         plan = CallPlan(
             request=request,
             target=model.target,
             encoded=encoded,
             timeouts=model.timeouts,
             limits=self._limits,
-            headers=headers,
+            common=() if "user-agent" in model.target.forward_headers else _AGENT,
+            further=_further_headers(exchange, model, encoded, call_span),
         )
         call = Call(plan, model.transport, exchange)
         result = await self._run(exchange, call, task)
@@ -153,7 +155,8 @@ class ChatService:
             result.failure = failure
         await _end(exchange, result, call)
         record.close_later()
-        await call.drain()
+        if call.leftover is not None:
+            await call.drain(call.leftover)
 
     async def _run(self, exchange: Exchange, call: Call, task: Task) -> CallResult:
         """Run the call while the client is there, and answer whatever ends it."""
@@ -249,28 +252,23 @@ def _adopt(exchange: Exchange, envelope: Envelope, recording: Recording) -> None
         exchange.request_id = wanted
 
 
-def _further_headers(
-    exchange: Exchange, encoded: Encoded, model: Model, call_span: str
-) -> tuple[tuple[str, str], ...]:
+def _further_headers(exchange: Exchange, model: Model, encoded: Encoded, call_span: str) -> Headers:
     """What else the provider is told: the trace, where it is the operator's own server or the
     operator says so, and the client headers that the operator forwards."""
     forward = model.target.forward_headers
-    headers = [] if "user-agent" in forward else [_AGENT]
-    is_own = model.is_on_worker or is_here(encoded.origin.partition("://")[2])
-    is_traced = is_own or "traceparent" in forward
+    headers: Headers = ()
+    is_traced = model.is_on_worker or "traceparent" in forward or is_origin_here(encoded.origin)
     if is_traced:
-        trace = exchange.trace.child(call_span)
-        headers.append(("traceparent", trace.traceparent))
+        trace = exchange.trace
+        headers = (("traceparent", trace.traceparent_of(call_span)),)
         if (tracestate := trace.tracestate) is not None:
-            headers.append(("tracestate", tracestate))
+            headers = (*headers, ("tracestate", tracestate))
     if is_traced or "x-request-id" in forward:
-        headers.append(("x-request-id", exchange.request_id))
-    return (*headers, *_forwarded(exchange.headers, forward))
+        headers = (*headers, ("x-request-id", exchange.request_id))
+    return headers + _forwarded(exchange.headers, forward)
 
 
-def _forwarded(
-    headers: Mapping[bytes, bytes], forward: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
+def _forwarded(headers: Mapping[bytes, bytes], forward: tuple[str, ...]) -> Headers:
     if not forward:
         return ()
     return tuple(

@@ -38,6 +38,12 @@ def is_here(authority: str) -> bool:
     return is_loopback(host_of(authority))
 
 
+@lru_cache(maxsize=256)
+def is_origin_here(origin: str) -> bool:
+    """Whether `scheme://host[:port]` means this machine."""
+    return is_here(origin.partition("://")[2])
+
+
 def check_host(host: str | None) -> None:
     """Raises NotPermitted unless the `Host` header is a loopback name."""
     if host is None or not is_here(host):

@@ -192,7 +192,8 @@ class Exchange:
         if declared.isdigit() and int(declared) > bytes_max:
             raise RequestTooLarge(f"the body is larger than the limit in bytes: {bytes_max}")
         request = self.request
-        request.invite()
+        if request.is_expecting:
+            request.invite()
         parts: list[bytes] = []
         while not request.is_gone:
             self.received_bytes += request.unread_bytes
@@ -230,12 +231,16 @@ class Exchange:
 
     async def write(self, data: bytes, *, is_last: bool) -> None:
         """Send a part of the body; waits while the client does not read."""
-        self.sent_bytes += len(data)
         request = self.request
         if request.is_blocked:
             await request.unblocked()
+        self.send(data, is_last=is_last)
+
+    def send(self, data: bytes, *, is_last: bool) -> None:
+        """Send a part of the body, whether the client reads or not."""
+        self.sent_bytes += len(data)
         head, self._head = self._head, b""
-        request.send(head, data, is_last=is_last)
+        self.request.send(head, data, is_last=is_last)
 
     async def answer(
         self,
@@ -247,7 +252,10 @@ class Exchange:
     ) -> None:
         """Send a whole answer."""
         self.start(status, content_type, extra, length=len(data))
-        await self.write(data, is_last=True)
+        request = self.request
+        if request.is_blocked:
+            await request.unblocked()
+        self.send(data, is_last=True)
 
     @property
     def is_client_gone(self) -> bool:

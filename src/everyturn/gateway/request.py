@@ -151,11 +151,11 @@ class ClientRequest:
     # ------------------------------------------------------------------------------------- body
 
     def invite(self) -> None:
-        """Have the client send the body, if it waits to be told."""
-        connection = self._connection
-        if self.is_expecting and not connection.transport.is_closing():
+        """Have a client that waits to be told send the body."""
+        transport = self._connection.transport
+        if not transport.is_closing():
             self.is_expecting = False
-            connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def take(self) -> list[bytes]:
         """What has arrived of the body since it was last taken."""

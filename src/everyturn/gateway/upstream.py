@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Final, Literal
 
 from everyturn.errors import Failure, TranslationError
@@ -21,15 +22,21 @@ ERROR_BODY_BYTES_MAX: Final = 1024 * 1024
 RETRY_AFTER_MS_MAX: Final = 24 * 3600 * 1000
 """A longer wait in `retry-after` counts as this."""
 
-_PASSED: Final = ("retry-after", "retry-after-ms")
+_PASSED: Final = ("retry-after", "retry-after-ms", "x-ratelimit-")
 _REQUEST_IDS: Final = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id")
 _PLAIN: Final = ("", "text/plain", "application/octet-stream")
 
 
-def upstream_request(encoded: Encoded, extra: Headers, journey: Journey) -> UpstreamRequest:
-    """The HTTP request of a call."""
+def upstream_request(
+    encoded: Encoded, common: Headers, further: Headers, journey: Journey
+) -> UpstreamRequest:
+    """The HTTP request of a call. common: headers of all calls; further: those of this one."""
     return UpstreamRequest(
-        url=encoded.url, headers=(*encoded.headers, *extra), body=encoded.body, journey=journey
+        url=encoded.url,
+        headers=encoded.headers + common,
+        further=further,
+        body=encoded.body,
+        journey=journey,
     )
 
 
@@ -40,11 +47,11 @@ def first_of_each(headers: Headers) -> Mapping[str, str]:
 
 def passed_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """The provider's headers that come back to the client: how long to wait, and rate limits."""
-    return [
-        (key.encode("latin-1"), value.encode("latin-1", "replace"))
-        for key, value in headers
-        if key in _PASSED or key.startswith("x-ratelimit-")
-    ]
+    passed: list[tuple[bytes, bytes]] = []
+    for key, value in headers:
+        if key.startswith(_PASSED) and (key in _PASSED or key.startswith("x-ratelimit-")):
+            passed.append((key.encode("latin-1"), value.encode("latin-1", "replace")))
+    return passed
 
 
 def provider_request_id(named: Mapping[str, str]) -> str | None:
@@ -55,15 +62,21 @@ def provider_request_id(named: Mapping[str, str]) -> str | None:
     return None
 
 
+@lru_cache(maxsize=64)
+def media_type(content_type: str) -> str:
+    """What a `content-type` names, without its parameters. Cached: there are few."""
+    return content_type.partition(";")[0].strip().lower()
+
+
 def answer_kind(named: Mapping[str, str], *, is_stream_asked: bool) -> Literal["sse", "json"]:
     """How the body of a good answer is framed. Raises TranslationError where it cannot be read."""
-    encoding = named.get("content-encoding", "").strip().lower() or "identity"
-    if encoding != "identity":
+    encoding = named.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
         raise TranslationError(
             f"the provider compressed its answer ({encoding[:32]}) though nobody asked for it",
             hint="Turn compression off at the provider, or at the proxy in front of it.",
         )
-    kind = named.get("content-type", "").partition(";")[0].strip().lower()
+    kind = media_type(named.get("content-type", ""))
     if kind == "text/event-stream":
         return "sse"
     if kind == "application/json" or kind.endswith("+json"):

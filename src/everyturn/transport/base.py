@@ -50,6 +50,8 @@ class UpstreamRequest(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
     """Without `host`, `content-length`, `connection` and `accept-encoding`: those are the
     transport's own."""
+    further: tuple[tuple[str, str], ...] = ()
+    """Headers of this call alone, sent after the others, which calls have in common."""
     body: bytes = b""
     journey: Journey | None = None
     """Filled by transports with somebody in between; None: nobody asks."""

@@ -86,7 +86,7 @@ class DirectTransport:
             raise closed()
         known = self._targets.get((request.method, request.url))
         target, pool = known or self._target(loop, request.method, request.url)
-        head = encode_head(target, request.headers, len(request.body))
+        head = encode_head(target, request.headers, len(request.body), request.further)
         total_at = loop.time() + timeouts.total_ms / 1000
         connection = pool.take()
         if connection is None:

@@ -29,6 +29,9 @@ _URL: Final = re.compile(
     re.IGNORECASE,
 )
 _VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_CONTROLS: Final = bytes(code for code in range(128) if not _VALUE.fullmatch(chr(code)))
+
+Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,28 +98,43 @@ def parse_target(method: str, url: str, proxies: ProxySettings) -> Target:
     return Target(origin=origin, prefix="".join(f"{line}\r\n" for line in lines).encode("ascii"))
 
 
-def encode_head(target: Target, headers: tuple[tuple[str, str], ...], body_bytes: int) -> bytes:
+def encode_head(target: Target, headers: Headers, body_bytes: int, further: Headers = ()) -> bytes:
     """The whole request head for a body of `body_bytes` bytes.
 
-    Raises InvalidValue, as `header_line` does. A request without a body gets no `content-length`
-    where its method expects none.
+    headers: those that calls have in common; their lines are kept. further: those of this call.
+    Raises InvalidValue: for a name that is no token or is the transport's own, and for a value
+    with a line end, another control character or one outside Latin-1. A request without a body gets
+    no `content-length` where its method expects none.
     """
-    lines = [target.prefix]
-    for name, value in headers:
-        lines.append(header_line(name, value))
+    parts = [target.prefix, _kept_lines(headers), header_lines(further)]
     if body_bytes or not target.prefix.startswith((b"GET ", b"DELETE ", b"OPTIONS ")):
-        lines.append(b"content-length: %d\r\n\r\n" % body_bytes)
+        parts.append(b"content-length: %d\r\n\r\n" % body_bytes)
     else:
-        lines.append(b"\r\n")
-    return b"".join(lines)
+        parts.append(b"\r\n")
+    return b"".join(parts)
+
+
+def header_lines(headers: Headers) -> bytes:
+    """Headers as they go over the wire. Raises InvalidValue."""
+    text = "".join([f"{_line_start(name)}{value}\r\n" for name, value in headers])
+    try:
+        lines = text.encode() if text.isascii() else text.encode("latin-1")
+    except UnicodeEncodeError:
+        raise _unsendable(headers) from None
+    # The only control characters are the line ends that we put.
+    if len(lines.translate(None, _CONTROLS)) != len(lines) - 2 * len(headers):
+        raise _unsendable(headers)
+    return lines
+
+
+_kept_lines: Final = lru_cache(maxsize=256)(header_lines)
 
 
 @lru_cache(maxsize=1024)
-def header_line(name: str, value: str) -> bytes:
-    """One header as it goes over the wire, with its line end.
+def _line_start(name: str) -> str:
+    """A header's line up to its value. Cached: every request has the same few.
 
-    Raises InvalidValue: for a name that is no token or is the transport's own, and for a value
-    with a line end, another control character or one outside Latin-1.
+    Raises InvalidValue for a name that is no token or is the transport's own.
     """
     if not HEADER_NAME.fullmatch(name):
         raise InvalidValue("A header's name is not an HTTP token.", param="headers")
@@ -126,14 +144,18 @@ def header_line(name: str, value: str) -> bytes:
             param="headers",
             hint="Remove the header; the transport sends its own.",
         )
-    if not _VALUE.fullmatch(value):
-        raise InvalidValue(
-            f"A header's value holds a line end or another character that cannot be sent: "
-            f"`{name.lower()}`",
-            param="headers",
-            hint="Look where the value comes from: a key variable often ends in a line end.",
-        )
-    return f"{name}: {value}\r\n".encode("latin-1")
+    return f"{name}: "
+
+
+def _unsendable(headers: Headers) -> InvalidValue:
+    """The failure for headers of which one's value cannot be sent."""
+    name = next(name for name, value in headers if not _VALUE.fullmatch(value))
+    return InvalidValue(
+        f"A header's value holds a line end or another character that cannot be sent: "
+        f"`{name.lower()}`",
+        param="headers",
+        hint="Look where the value comes from: a key variable often ends in a line end.",
+    )
 
 
 def bracketed(host: str) -> str:

@@ -49,7 +49,7 @@ from everyturn.link.session import NotCarried, Session
 from everyturn.transport.base import Journey, Timeouts, UpstreamRequest
 from everyturn.transport.connection import TIMEOUT_MESSAGES
 from everyturn.transport.link import Ending, LinkEnd, Pipe
-from everyturn.transport.target import header_line
+from everyturn.transport.target import header_lines
 
 SCHEME: Final = "worker"
 """`worker://TARGET/chat/completions`: what the URL of such a call looks like."""
@@ -297,9 +297,8 @@ class WorkerTransport:
         if self._is_closed:
             raise _closed()
         operation, target, query = _parse(request)
-        size = 0
-        for name, value in request.headers:
-            size += len(header_line(name, value))
+        headers = (*request.headers, *request.further)
+        size = len(header_lines(headers))
         if size > HEADERS_LENGTH_MAX or len(query) > QUERY_LENGTH_MAX:
             raise InvalidValue(
                 "The headers or the query of a call are longer than a worker's link carries.",
@@ -321,7 +320,7 @@ class WorkerTransport:
                 operation=operation,
                 target=target,
                 query=query,
-                headers=request.headers,
+                headers=headers,
                 connect_ms=timeouts.connect_ms,
                 first_byte_ms=timeouts.first_byte_ms,
                 total_ms=timeouts.total_ms,
