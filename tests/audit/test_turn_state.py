@@ -204,7 +204,8 @@ def test_what_could_not_be_stored_is_taken_back() -> None:
     state.row = a_turn(revision=2)
     after = state.mark()
     alone = TurnState(before.row, Tally(calls=1, cost=0.5))
-    alone.row, alone.calls, alone.cost, alone.tool_calls = after
+    alone.row, alone.calls = after.row, after.calls
+    alone.cost, alone.tool_calls = after.cost, after.tool_calls
 
     alone.take_back(before, after)
     others = state.row = a_turn(revision=3)

@@ -183,6 +183,26 @@ def test_prices_are_those_of_the_time() -> None:
     assert len(by_hour) == 2
 
 
+def test_prices_change_at_full_minutes() -> None:
+    """No model of the list has a price that begins or ends within a minute."""
+    from genai_prices.data import providers
+    from genai_prices.types import TimeOfDateConstraint
+
+    models = [model for provider in providers for model in provider.models]
+    limits = [
+        limit
+        for model in models
+        if isinstance(model.prices, list)
+        for price in model.prices
+        if isinstance(limit := price.constraint, TimeOfDateConstraint)
+    ]
+
+    assert limits
+    for limit in limits:
+        for time in (limit.start_time, limit.end_time):
+            assert (time.second, time.microsecond) == (0, 0)
+
+
 def test_a_long_prompt_changes_the_price_of_every_token() -> None:
     """Past the start of a tier all tokens have its price; at the start they have the lower one."""
     at_start = cost_of(GEMINI, "gemini-2.5-pro", 200_000, 0)

@@ -175,7 +175,8 @@ class ContentIndex:
                     self._again.clear()
                 self._again[named] = stored
             return stored
-        text, counts = clean(raw)
+        cleaned = clean(raw)
+        text, counts = cleaned.value, cleaned.counts
         data = text.encode("utf-8", "surrogatepass")
         address = key if data == named else _address(self._seed, data)
         if address not in contents:

@@ -158,25 +158,26 @@ class _Rest:
             return self._json(log, name, value)
         if self._is_clean or field.words or name in ("turn_id", "trace_id"):
             return value
-        text, found = self._cleaner.text(value)
+        cleaned = self._cleaner.text(value)
+        text = cleaned.value
         if text != value and (name == log.id or field.pattern is not None):
             raise InvalidValue(f"`{name}` looks like a secret", param=name)
         if name == "base_url":
             text = self._cleaner.url(value)
-        self.counts = merged(self.counts, found)
+        self.counts = merged(self.counts, cleaned.counts)
         return text
 
     def _json(self, log: Log, name: str, value: Any) -> str:
         if self._is_clean:
             return reader.write_text(value)
         if log.type is ModelCall and name == "parameters_json" and isinstance(value, dict):
-            text, found = self._cleaner.parameters(value)
+            cleaned = self._cleaner.parameters(value)
         elif log.type is ModelCall and name in ("response_json", "error_json", "drift_json"):
-            text, found = self._cleaner.said(value)
+            cleaned = self._cleaner.said(value)
         else:
-            text, found = self._cleaner.sent(reader.write(value))
-        self.counts = merged(self.counts, found)
-        return text
+            cleaned = self._cleaner.sent(reader.write(value))
+        self.counts = merged(self.counts, cleaned.counts)
+        return cleaned.value
 
 
 def log_of(item: Any) -> Log:

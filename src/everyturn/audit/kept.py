@@ -36,7 +36,8 @@ class Shelf:
 
     def keep(self, text: str, carrier: str, is_encrypted: bool) -> str:
         """Take a text; what names it (see `reasoning.Keep`)."""
-        clean, counts = self._plain.text(text)
+        cleaned = self._plain.text(text)
+        clean, counts = cleaned.value, cleaned.counts
         ref = self._cleaner.reasoning_ref(clean)
         self._texts[ref] = ReasoningText(
             reasoning_id=ref,

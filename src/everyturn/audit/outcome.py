@@ -24,6 +24,9 @@ class Ending(NamedTuple):
     error_code: str | None
 
 
+_SUCCESS: Final = Ending("success", "none", None)
+
+
 def ending_of(
     *,
     reply: Reply | None,
@@ -46,12 +49,13 @@ def ending_of(
         return Ending("partial" if is_shown else "failure", kind, failure.code)
     if not is_complete or reply is None:
         return Ending("abandoned" if is_client_gone else "failure", "none", None)
-    finishes = [choice.finish_reason for choice in reply.choices]
-    if target is not None and any(finish in target.preset.finish_failures for finish in finishes):
-        return Ending("failure", "provider_error", None)
+    is_filtered = is_at_limit = False
+    for choice in reply.choices:
+        finish = choice.finish_reason
+        if target is not None and finish in target.preset.finish_failures:
+            return Ending("failure", "provider_error", None)
+        is_filtered = is_filtered or finish == "content_filter"
+        is_at_limit = is_at_limit or finish in LENGTH_FINISHES
     if reply.is_refused:
-        is_filtered = any(finish == "content_filter" for finish in finishes)
         return Ending("refused", "policy_error" if is_filtered else "none", None)
-    if any(finish in LENGTH_FINISHES for finish in finishes):
-        return Ending("partial", "none", None)
-    return Ending("success", "none", None)
+    return Ending("partial", "none", None) if is_at_limit else _SUCCESS

@@ -12,7 +12,7 @@ cleaner before it stands in a record. A row is given whole each time, its revisi
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -65,7 +65,7 @@ class _OpenCall:
         self.counts = counts
 
 
-class _Said(NamedTuple):
+class _Said(msgspec.Struct, frozen=True, gc=False):
     """What a provider said, as it may rest."""
 
     response: str | None = None
@@ -171,7 +171,8 @@ class TurnRecorder:
     def _read_user_text(self, messages: Any, *, is_clean: bool) -> None:
         text = user_text(messages)
         if text is not None:
-            self._user_text, self._turn_counts = self._text(text, is_clean=is_clean)
+            cleaned = self._text(text, is_clean=is_clean)
+            self._user_text, self._turn_counts = cleaned.value, cleaned.counts
 
     def _text(self, text: str, *, is_clean: bool) -> Redacted[str]:
         """A text as it may rest. is_clean: no rule found anything in the JSON it stands in."""
@@ -316,8 +317,8 @@ class TurnRecorder:
         text = answer_text(reply) if reply is not None else None
         if text:
             is_clean = call is not None and call.redactions_json == REDACTIONS_NONE
-            text, found = self._text(text, is_clean=is_clean)
-            counts = merged(counts, found)
+            cleaned = self._text(text, is_clean=is_clean)
+            text, counts = cleaned.value, merged(counts, cleaned.counts)
         row = _replace(
             opened,
             user_text=self._user_text if self._user_text is not None else opened.user_text,
@@ -398,14 +399,15 @@ class TurnRecorder:
         found: Counts = NONE_FOUND
         if reply is None or not (reply.choices or reply.envelope or reply.bag):
             if request_id is not None:
-                request_id, found = self._cleaner.text(request_id)
+                cleaned = self._cleaner.text(request_id)
+                request_id, found = cleaned.value, cleaned.counts
             return _Said(request_id=request_id, counts=found)
         self._state.tool_calls += tool_calls_in(reply)
         keep = None if self._shelf is None else self._shelf.keep
         said, named = self._cleaner.said_beside(answer_tree(reply, keep), request_id, keep)
-        response, in_response = said
+        response, in_response = said.value, said.counts
         if named is not None:
-            request_id, found = named
+            request_id, found = named.value, named.counts
         served, finish, usage = _text(reply.envelope.get("model")), finish_of(reply), None
         tokens = NOT_REPORTED
         if not isinstance(reply.usage, Missing) and reply.usage is not None:
@@ -435,11 +437,12 @@ class TurnRecorder:
             if reply is not None:
                 said += [c.reasoning for c in reply.choices if isinstance(c.reasoning, str)]
             tree = _without_reasoning(failure.envelope(), said)
-            error, counts = self._cleaner.said(tree)
+            cleaned = self._cleaner.said(tree)
+            error, counts = cleaned.value, cleaned.counts
         if not drift:
             return error, None, counts
-        paths, found = self._cleaner.said(drift)
-        return error, paths, merged(counts, found)
+        paths = self._cleaner.said(drift)
+        return error, paths.value, merged(counts, paths.counts)
 
     def _add_cost(self, cost: float | None, *, is_owed: bool) -> None:
         """Add a call's cost to the turn's; one that is owed and unknown makes the sum unknown."""

@@ -21,6 +21,8 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
+import msgspec
+
 from everyturn.audit.checks import CHECKS, is_secret_by_name, looks_secret
 from everyturn.audit.encoded import (
     BASE64_HINT,
@@ -72,7 +74,7 @@ NONE_FOUND: Final[Counts] = MappingProxyType({})
 T = TypeVar("T")
 
 
-class Redacted(NamedTuple, Generic[T]):
+class Redacted(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """A value that may rest, and how often each rule found something in it."""
 
     value: T

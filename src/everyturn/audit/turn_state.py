@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -65,7 +65,7 @@ class Tally(msgspec.Struct, frozen=True, gc=False):
 NOTHING: Final = Tally()
 
 
-class Mark(NamedTuple):
+class Mark(msgspec.Struct, frozen=True, gc=False):
     """What a recorder changes of a turn, at one moment."""
 
     row: TurnAudit | None

@@ -7,7 +7,9 @@ Sources: the usage columns of the provider evidence table (2026-11), row numbers
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 COUNT_MAX: Final = (1 << 63) - 1
 """What an integer column holds; a larger number is no count of tokens."""
@@ -42,7 +44,7 @@ _CACHE_WRITE: Final[_Places] = (
 )
 
 
-class Tokens(NamedTuple):
+class Tokens(msgspec.Struct, frozen=True, gc=False):
     """Counts as the provider reported them."""
 
     prompt_tokens: int | None = None

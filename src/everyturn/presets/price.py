@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 SOURCE: Final = "genai-prices"
 _MILLION: Final = Decimal(1_000_000)
 _ZERO: Final = Decimal(0)
+_MINUTE_US: Final = 60_000_000
 _MODELS_MAX: Final = 4096
 """Model names whose look-up is kept; beyond it the least used is looked up again."""
 
@@ -220,10 +221,16 @@ def _rate(rate: Decimal | TieredPrices, prompt: int) -> Decimal:
 def _rates_at(provider: str, model: str, at_us: int) -> _Rates | None:
     """The rates in force at a time; None where the list has none for that model."""
     info, rates = _listed(provider, model)
-    if info is not None:
-        # Prices with a start date or hours of the day: they are looked up for each call.
-        return _rates(info.get_prices(datetime.fromtimestamp(at_us / 1e6, UTC)))
-    return rates
+    return rates if info is None else _rates_within(provider, model, at_us // _MINUTE_US)
+
+
+@lru_cache(maxsize=_MODELS_MAX)
+def _rates_within(provider: str, model: str, minute: int) -> _Rates | None:
+    """The rates of a model in one minute since 1970. Those with hours change at full minutes."""
+    info, rates = _listed(provider, model)
+    if info is None:
+        return rates
+    return _rates(info.get_prices(datetime.fromtimestamp(minute * 60, UTC)))
 
 
 @lru_cache(maxsize=_MODELS_MAX)
