@@ -42,14 +42,17 @@ Pricing = Callable[[Tokens, str | None], Cost]
 """(counts as reported, model name as the provider served it) → what that cost."""
 
 
-_MICROSECONDS_MAX: Final = float(1 << 40)
+_MICROSECONDS_MAX: Final = 1099511627776.0
+"""2**40."""
+_NO_FRACTION: Final = 4503599627370496.0
+"""2**52: with it a sum has no bit left behind the point."""
 
 
 def rounded_ms(duration_ms: float) -> float:
     """A duration as a row has it: `round(duration_ms, 3)`, which by itself takes far longer."""
     microseconds = duration_ms * 1000.0
     if 0.0 < microseconds < _MICROSECONDS_MAX:
-        whole = float(int(microseconds + 0.5))
+        whole = (microseconds + _NO_FRACTION) - _NO_FRACTION
         # The product is off by 2**-13 at most, so what is further from the middle is rounded right.
         if -0.499 < microseconds - whole < 0.499:
             return whole / 1000.0

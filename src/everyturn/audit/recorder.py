@@ -486,8 +486,8 @@ def _text(value: Any) -> str | None:
 
 def _real(value: Any) -> float | None:
     """A number for a column; what no double holds stands in `parameters_json` alone."""
-    if isinstance(value, bool) or not isinstance(value, int | float | reader.Num):
-        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float, reader.Num)):
+        return None  # A union of types would be made anew each time.
     try:
         number = float(value)
     except OverflowError:

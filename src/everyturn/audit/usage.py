@@ -80,10 +80,8 @@ def tokens_of(usage: Any, timings: Any = None) -> Tokens:
 
 def _count(usage: dict[str, Any], places: _Places) -> int | None:
     for holder, name in places:
-        value = usage.get(name)
-        if holder:
-            details = usage.get(holder)
-            value = details.get(name) if type(details) is dict else None
+        details = usage.get(holder) if holder else usage
+        value = details.get(name) if type(details) is dict else None
         if value is not None and (count := _number(value)) is not None:
             return count
     return None

@@ -314,9 +314,13 @@ class TurnRecord:
         ready: Ready = {}
         if self._exchange.received_bytes > LOOP_BYTES_MAX:
             ready = await self._recording.cleaned_beside(opening)
+        await self._append(self._opened(opening, ready))
+
+    def _opened(self, opening: CallOpening, ready: Ready) -> Group:
+        if not ready:
+            return self._recorder.open_call(opening)
         with self._recording.cleaner.having(ready):
-            group = self._recorder.open_call(opening)
-        await self._append(group)
+            return self._recorder.open_call(opening)
 
     async def refuse(self, failure: Failure, request: ChatRequest | None) -> None:
         """Record a turn that ends before its call. What cannot be written is counted."""
@@ -368,7 +372,10 @@ class TurnRecord:
             provider_request_id=result.provider_request_id,
             latency_ms=result.latency_ms,
             time_to_first_token_ms=result.time_to_first_token_ms,
-            **self._way(result),
+            worker=result.journey.worker,
+            queue_ms=result.journey.queue_ms,
+            link_ms=result.journey.link_ms,
+            upstream_ms=self._upstream_ms(result),
             notes=tuple(result.notes),
             pricing=self._pricing,
         )
@@ -398,22 +405,15 @@ class TurnRecord:
             access = self._recording.access_event(self._exchange, has_turn=True)
             self._recording.unstored.add(Group((*self._unstored.records, access)))
 
-    def _way(self, result: CallResult) -> dict[str, Any]:
-        """Who ran the call, and which part of its time was whose."""
+    def _upstream_ms(self, result: CallResult) -> float | None:
+        """The provider's part of a call's time; None where a worker did not tell of its own."""
         assert self._model is not None  # A call that closes was opened.
         if not self._model.is_on_worker:
-            return {"upstream_ms": result.latency_ms}
+            return result.latency_ms
         journey = result.journey
-        upstream_ms = None
-        if journey.link_ms is not None:
-            beside_ms = (journey.queue_ms or 0.0) + journey.link_ms
-            upstream_ms = max(0.0, result.latency_ms - beside_ms)
-        return {
-            "worker": journey.worker,
-            "queue_ms": journey.queue_ms,
-            "link_ms": journey.link_ms,
-            "upstream_ms": upstream_ms,
-        }
+        if journey.link_ms is None:
+            return None
+        return max(0.0, result.latency_ms - ((journey.queue_ms or 0.0) + journey.link_ms))
 
     def _pricing(self, tokens: Tokens, served: str | None) -> Cost:
         assert self._model is not None  # A call that closes was opened.
