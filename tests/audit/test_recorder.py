@@ -460,7 +460,8 @@ def test_costs_add_up_or_are_unknown() -> None:
         turn.close(reply=a_reply(), pricing=lambda *_, price=second: price)
 
         assert turn.turn.cost_estimate == expected
-    assert asked[0] == (Tokens(prompt_tokens=1), "m-1")
+    tokens, served = asked[0]
+    assert (tokens.prompt_tokens, served) == (1, "m-1")
 
 
 def test_a_failed_attempt_without_usage_owes_nothing() -> None:

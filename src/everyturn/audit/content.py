@@ -19,8 +19,6 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-import msgspec
-
 from everyturn.audit.records import Content, ContentRef, Group, Known, PrefixNode
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted
 
@@ -47,29 +45,41 @@ def _address(seed: bytes, data: bytes) -> bytes:
     return hashlib.sha256(seed + data).digest()[:ADDRESS_BYTES]
 
 
-class Reference(msgspec.Struct, frozen=True, gc=False):
+class Reference:
     """A list as it goes into a record, and what of it is not known to be stored.
 
     Contents, nodes and known belong in the same `Group` as the record.
     """
 
-    ref: ContentRef | None
-    """None for an empty list."""
-    counts: Counts
-    """Rule → count over all items, the known ones included."""
-    contents: tuple[Content, ...] = ()
-    nodes: tuple[PrefixNode, ...] = ()
-    known: tuple[Known, ...] = ()
+    __slots__ = ("contents", "counts", "known", "nodes", "ref")
+
+    def __init__(
+        self,
+        ref: ContentRef | None,
+        counts: Counts,
+        contents: tuple[Content, ...] = (),
+        nodes: tuple[PrefixNode, ...] = (),
+        known: tuple[Known, ...] = (),
+    ) -> None:
+        """ref: None for an empty list. counts: over all items, the known ones included."""
+        self.ref = ref
+        self.counts = counts
+        self.contents = contents
+        self.nodes = nodes
+        self.known = known
 
 
 _EMPTY: Final = Reference(None, NONE_FOUND)
 
 
-class _Item(msgspec.Struct, frozen=True, gc=False):
+class _Item:
     """Something that is stored."""
 
-    address: bytes
-    counts: Counts
+    __slots__ = ("address", "counts")
+
+    def __init__(self, address: bytes, counts: Counts) -> None:
+        self.address = address
+        self.counts = counts
 
 
 class ContentIndex:

@@ -239,6 +239,17 @@ def texts_in(tree: Any) -> Iterator[str]:
     yield from walk.texts
 
 
+def without_reasoning(value: Any, said: list[str]) -> Any:
+    """An error's tree without reasoning that its texts repeat or hold in tags."""
+    if isinstance(value, str):
+        return without_echo(mark_tags(value)[0], said)
+    if isinstance(value, dict):
+        return {name: without_reasoning(item, said) for name, item in value.items()}
+    if isinstance(value, list):
+        return [without_reasoning(item, said) for item in value]
+    return value
+
+
 def without_echo(text: str, reasoning: Iterable[str]) -> str:
     """A text (an error message) without the reasoning that it repeats.
 

@@ -29,7 +29,7 @@ from everyturn.audit.content import ContentIndex
 from everyturn.audit.facts import CallClosing, CallOpening, TurnOpening, rounded_ms
 from everyturn.audit.kept import WAY, Shelf
 from everyturn.audit.outcome import Ending, ending_of
-from everyturn.audit.reasoning import mark_tags, texts_in, without_echo
+from everyturn.audit.reasoning import texts_in, without_reasoning
 from everyturn.audit.records import (
     REDACTIONS_NONE,
     AccessEvent,
@@ -45,7 +45,7 @@ from everyturn.audit.redact import NONE_FOUND, Counts, Redacted
 from everyturn.audit.sent import raw_items, raw_messages
 from everyturn.audit.shelf import MediaShelf
 from everyturn.audit.turn_state import Mark, TurnState, filled
-from everyturn.audit.usage import COUNT_MAX, NOT_REPORTED, Tokens, tokens_of
+from everyturn.audit.usage import COUNT_MAX, NOT_REPORTED, tokens_of
 from everyturn.errors import Failure, ProtocolDrift
 from everyturn.wire import reader
 from everyturn.wire.reply import Missing, Reply
@@ -65,16 +65,19 @@ class _OpenCall:
         self.counts = counts
 
 
-class _Said(msgspec.Struct, frozen=True, gc=False):
+class _Said:
     """What a provider said, as it may rest."""
 
-    response: str | None = None
-    usage: str | None = None
-    tokens: Tokens = NOT_REPORTED
-    served: str | None = None
-    finish: str | None = None
-    request_id: str | None = None
-    counts: Counts = NONE_FOUND
+    __slots__ = ("counts", "finish", "request_id", "response", "served", "tokens", "usage")
+
+    def __init__(self, request_id: str | None, counts: Counts) -> None:
+        self.request_id = request_id
+        self.counts = counts
+        self.response: str | None = None
+        self.usage: str | None = None
+        self.tokens = NOT_REPORTED
+        self.served: str | None = None
+        self.finish: str | None = None
 
 
 class TurnRecorder:
@@ -401,25 +404,28 @@ class TurnRecorder:
             if request_id is not None:
                 cleaned = self._cleaner.text(request_id)
                 request_id, found = cleaned.value, cleaned.counts
-            return _Said(request_id=request_id, counts=found)
+            return _Said(request_id, found)
         self._state.tool_calls += tool_calls_in(reply)
         keep = None if self._shelf is None else self._shelf.keep
         said, named = self._cleaner.said_beside(answer_tree(reply, keep), request_id, keep)
         response, in_response = said.value, said.counts
         if named is not None:
             request_id, found = named.value, named.counts
-        served, finish, usage = _text(reply.envelope.get("model")), finish_of(reply), None
-        tokens = NOT_REPORTED
+        told = _Said(request_id, merged(found, in_response))
+        told.response = response
+        told.served, told.finish = _text(reply.envelope.get("model")), finish_of(reply)
         if not isinstance(reply.usage, Missing) and reply.usage is not None:
-            tokens = tokens_of(reply.usage, reply.bag.get("timings"))
-            usage = reader.write_text(reply.usage)
+            told.tokens = tokens_of(reply.usage, reply.bag.get("timings"))
+            told.usage = reader.write_text(reply.usage)
         # These stand in the response too: they are clean where it is.
         if in_response:
-            served = None if served is None else self._cleaner.text(served).value
-            finish = None if finish is None else self._cleaner.text(finish).value
-            usage = None if usage is None else self._cleaner.said(reply.usage).value
-        counts = merged(found, in_response)
-        return _Said(response, usage, tokens, served, finish, request_id, counts)
+            if told.served is not None:
+                told.served = self._cleaner.text(told.served).value
+            if told.finish is not None:
+                told.finish = self._cleaner.text(told.finish).value
+            if told.usage is not None:
+                told.usage = self._cleaner.said(reply.usage).value
+        return told
 
     def _failure_columns(
         self, closing: CallClosing, opening: CallOpening
@@ -436,7 +442,7 @@ class TurnRecorder:
             said = [*texts_in(opening.sent.get("messages"))]
             if reply is not None:
                 said += [c.reasoning for c in reply.choices if isinstance(c.reasoning, str)]
-            tree = _without_reasoning(failure.envelope(), said)
+            tree = without_reasoning(failure.envelope(), said)
             cleaned = self._cleaner.said(tree)
             error, counts = cleaned.value, cleaned.counts
         if not drift:
@@ -450,17 +456,6 @@ class TurnRecorder:
             self._state.cost = None if self._state.cost is None else self._state.cost + cost
         elif is_owed:
             self._state.cost = None
-
-
-def _without_reasoning(value: Any, said: list[str]) -> Any:
-    """An error's tree without reasoning that its texts repeat or hold in tags."""
-    if isinstance(value, str):
-        return without_echo(mark_tags(value)[0], said)
-    if isinstance(value, dict):
-        return {name: _without_reasoning(item, said) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_without_reasoning(item, said) for item in value]
-    return value
 
 
 def _flags(closing: CallClosing) -> list[str]:

@@ -21,8 +21,6 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, Generic, NamedTuple, TypeVar, overload
 
-import msgspec
-
 from everyturn.audit.checks import CHECKS, is_secret_by_name, looks_secret
 from everyturn.audit.encoded import (
     BASE64_HINT,
@@ -74,12 +72,15 @@ NONE_FOUND: Final[Counts] = MappingProxyType({})
 T = TypeVar("T")
 
 
-class Redacted(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class Redacted(Generic[T]):
     """A value that may rest, and how often each rule found something in it."""
 
-    value: T
-    """The same object as was given when nothing was found."""
-    counts: Counts
+    __slots__ = ("counts", "value")
+
+    def __init__(self, value: T, counts: Counts) -> None:
+        self.value = value
+        """The same object as was given when nothing was found."""
+        self.counts = counts
 
 
 def rules_version(rules: Sequence[Rule] = RULES) -> str:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 COUNT_MAX: Final = (1 << 63) - 1
 """What an integer column holds; a larger number is no count of tokens."""
 
@@ -44,15 +42,33 @@ _CACHE_WRITE: Final[_Places] = (
 )
 
 
-class Tokens(msgspec.Struct, frozen=True, gc=False):
+class Tokens:
     """Counts as the provider reported them."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    cache_read_tokens: int | None = None
-    cache_write_tokens: int | None = None
+    __slots__ = (
+        "cache_read_tokens",
+        "cache_write_tokens",
+        "completion_tokens",
+        "prompt_tokens",
+        "reasoning_tokens",
+        "total_tokens",
+    )
+
+    def __init__(
+        self,
+        prompt_tokens: int | None = None,
+        completion_tokens: int | None = None,
+        total_tokens: int | None = None,
+        reasoning_tokens: int | None = None,
+        cache_read_tokens: int | None = None,
+        cache_write_tokens: int | None = None,
+    ) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.completion_tokens = completion_tokens
+        self.total_tokens = total_tokens
+        self.reasoning_tokens = reasoning_tokens
+        self.cache_read_tokens = cache_read_tokens
+        self.cache_write_tokens = cache_write_tokens
 
 
 NOT_REPORTED: Final = Tokens()

@@ -17,8 +17,6 @@ from decimal import Decimal
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
 from everyturn.wire.preset import Preset
 
 if TYPE_CHECKING:
@@ -33,15 +31,18 @@ _MODELS_MAX: Final = 4096
 """Model names whose look-up is kept; beyond it the least used is looked up again."""
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Price:
     """The cost of one call."""
 
-    cost: Decimal | None
-    """US dollars; None: not known."""
-    source: str | None
-    """The price list that was asked; None: none was."""
-    version: str | None
-    """Its version; None: none was asked."""
+    __slots__ = ("cost", "source", "version")
+
+    def __init__(self, cost: Decimal | None, source: str | None, version: str | None) -> None:
+        self.cost = cost
+        """US dollars; None: not known."""
+        self.source = source
+        """The price list that was asked; None: none was."""
+        self.version = version
+        """Its version; None: none was asked."""
 
 
 NOT_PRICED: Final = Price(cost=None, source=None, version=None)
