@@ -82,6 +82,14 @@ class Redacted(Generic[T]):
         """The same object as was given when nothing was found."""
         self.counts = counts
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Redacted):
+            return NotImplemented
+        return bool(self.value == other.value) and self.counts == other.counts
+
+    def __hash__(self) -> int:
+        return hash((self.value, tuple(self.counts.items())))
+
 
 def rules_version(rules: Sequence[Rule] = RULES) -> str:
     """Twelve hex digits that change whenever the rules or the engine find something else."""
