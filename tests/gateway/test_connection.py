@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -271,12 +272,10 @@ async def impatient(**seconds: float) -> AsyncIterator[int]:
             await it.write(b"x" * 50_000, is_last=False)
         await it.write(b"", is_last=True)
 
-    class Impatient(ClientConnection):
-        patience = Patience(**seconds)
-
+    impatient: Any = partial(ClientConnection, patience=Patience(**seconds))
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         server = uvicorn.Server(
-            uvicorn.Config(app, http=Impatient, lifespan="off", log_config=None, loop="none")
+            uvicorn.Config(app, http=impatient, lifespan="off", log_config=None, loop="none")
         )
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await until(lambda: server.started)

@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from functools import lru_cache
 from math import inf
-from typing import Any, ClassVar, Final, cast
+from typing import Any, Final
 from urllib.parse import unquote
 
 import httptools
@@ -38,12 +38,11 @@ UNREAD_BYTES_MAX: Final = 64 * 1024
 """Of a body, at which the socket is no longer read; one read may go beyond."""
 
 _FRAMING: Final = (b"content-length", b"transfer-encoding")
+PATIENCE: Final = Patience()
 
 
 class ClientConnection:
     """One connection of a client, for all of its requests."""
-
-    patience: ClassVar[Patience] = Patience()
 
     def __init__(
         self,
@@ -51,16 +50,19 @@ class ClientConnection:
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        patience: Patience = PATIENCE,
     ) -> None:
         """As uvicorn's server makes it."""
+        self.patience = patience
         self._config = config
         self._app = config.loaded_app
         self._app_state = app_state
         self._state = server_state
         self._keep_alive_s = config.timeout_keep_alive
         self.loop = _loop or asyncio.get_running_loop()
-        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
-        self.flow: FlowControl = cast(FlowControl, None)
+        self.transport: asyncio.Transport
+        self.flow: FlowControl
         self._parser: Any = httptools.HttpRequestParser(self)
         # So that a request is answered before what follows it is refused.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
@@ -378,7 +380,8 @@ def parts_of(url: bytes) -> tuple[str, bytes]:
 
     Raises HttpParserInvalidURLError and UnicodeDecodeError.
     """
-    parsed = httptools.parse_url(url)
+    # Its stubs leave out that a part may be None; compiled code would believe them.
+    parsed: Any = httptools.parse_url(url)
     path = (parsed.path or b"/").decode("ascii")
     return (unquote(path) if "%" in path else path), parsed.query or b""
 
