@@ -84,8 +84,12 @@ def free_port() -> int:
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """An environment without the proxies, keys and settings of whoever runs the benchmark."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    """An environment without the proxies, keys and settings of whoever runs the benchmark.
+
+    With PYTHONPATH, by which `make bench` says that the compiled build is to be measured.
+    """
+    names = ("PATH", "HOME", "LANG", "PYTHONPATH")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     return {**kept, **more}
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+import everyturn.wire.stream
 from benchmarks.machine import load_average, processor
 from benchmarks.results import Results
-from benchmarks.rows import BARE_RELAY, CHUNKS, DIRECT, NGINX, RECORD_OFF, RECORD_ON
+from benchmarks.rows import BARE_RELAY, CHUNKS, DIRECT, INTERPRETED, NGINX, RECORD_OFF, RECORD_ON
 
-ROWS: Final = (RECORD_ON, RECORD_OFF, BARE_RELAY, NGINX)
+ROWS: Final = (RECORD_ON, RECORD_OFF, INTERPRETED, BARE_RELAY, NGINX)
 DOCS: Final = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 BEGIN: Final = "<!-- figures: begin, written by `make bench BENCH_FLAGS=--write-docs` -->"
 END: Final = "<!-- figures: end -->"
@@ -153,6 +154,9 @@ def notes(results: Results) -> list[str]:
     """What a reader of the figures must know."""
     share = results.median(RECORD_ON, "whole_32", "core_share")
     told = [
+        "everyturn is the compiled build."
+        if is_compiled()
+        else "everyturn is interpreted: `make bench` measures the compiled build.",
         f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
         f"Python {platform.python_version()}; {results.rounds} interleaved rounds, medians.",
         f"The upstream alone: {results.upstream_alone['whole']:,.0f} whole answers or "
@@ -175,6 +179,11 @@ def notes(results: Results) -> list[str]:
             "before the run): only ratios of this run mean anything."
         )
     return told
+
+
+def is_compiled() -> bool:
+    """Whether this process, and so the gateways that it starts, has the compiled build."""
+    return not everyturn.wire.stream.__file__.endswith(".py")
 
 
 def text(results: Results) -> str:

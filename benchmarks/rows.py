@@ -1,4 +1,4 @@
-"""What is measured side by side: the gateway twice, a bare relay, and nginx, over one upstream."""
+"""What is measured side by side: three gateways, a bare relay and nginx, over one upstream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ SLOW_PREFIX: Final = "/slow"
 
 RECORD_ON: Final = "everyturn"
 RECORD_OFF: Final = "everyturn, record off"
+INTERPRETED: Final = "everyturn, interpreted"
 BARE_RELAY: Final = "bare relay"
 NGINX: Final = "nginx"
 DIRECT: Final = "direct"
@@ -94,6 +95,7 @@ def all_rows(folder: Path, source: Upstream, core: int) -> Iterator[list[Row]]:
         rows = [
             stack.enter_context(everyturn(folder, source, core, is_recorded=True)),
             stack.enter_context(everyturn(folder, source, core, is_recorded=False)),
+            stack.enter_context(interpreted(folder, source, core)),
             stack.enter_context(bare_relay(source, core)),
             stack.enter_context(nginx(folder, source, core)),
         ]
@@ -137,6 +139,10 @@ def gateway_command(config: Path, port: int) -> list[str]:
 
 
 GATEWAY_ENVIRONMENT: Final = clean_environment(BENCH_API_KEY="sk-test-FAKE")
+"""Of what is measured: the compiled build, where PYTHONPATH says so."""
+INTERPRETED_ENVIRONMENT: Final = {
+    name: value for name, value in GATEWAY_ENVIRONMENT.items() if name != "PYTHONPATH"
+}
 
 
 @contextmanager
@@ -144,6 +150,28 @@ def everyturn(folder: Path, source: Upstream, core: int, *, is_recorded: bool) -
     """The gateway, with the record on or off, logging to a file as it does by default."""
     name = RECORD_ON if is_recorded else RECORD_OFF
     place = folder / ("record-on" if is_recorded else "record-off")
+    with _gateway(name, place, source, core, GATEWAY_ENVIRONMENT, is_recorded=is_recorded) as row:
+        yield row
+
+
+@contextmanager
+def interpreted(folder: Path, source: Upstream, core: int) -> Iterator[Row]:
+    """The gateway as a plain install has it, with the record on."""
+    place = folder / "interpreted"
+    with _gateway(INTERPRETED, place, source, core, INTERPRETED_ENVIRONMENT) as row:
+        yield row
+
+
+@contextmanager
+def _gateway(
+    name: str,
+    place: Path,
+    source: Upstream,
+    core: int,
+    environment: Mapping[str, str],
+    *,
+    is_recorded: bool = True,
+) -> Iterator[Row]:
     place.mkdir()
     config = place / "everyturn.toml"
     config.write_text(
@@ -155,7 +183,7 @@ def everyturn(folder: Path, source: Upstream, core: int, *, is_recorded: bool) -
     with (
         (place / "log").open("wb") as log,
         running(
-            gateway_command(config, port), core=core, environment=GATEWAY_ENVIRONMENT, stderr=log
+            gateway_command(config, port), core=core, environment=environment, stderr=log
         ) as process,
     ):
         row = Row(name, port, process, slow_port=port, slow_model="bench-slow")
@@ -176,7 +204,9 @@ def bare_relay(source: Upstream, core: int) -> Iterator[Row]:
     program = str(Path(__file__).with_name("bare_relay.py"))
     command = [sys.executable, program, f"http://127.0.0.1:{source.port}"]
     command.append(f"{SLOW_PREFIX}=http://127.0.0.1:{source.slow_port}")
-    with running(command, core=core, stdout=subprocess.PIPE) as process:
+    with running(
+        command, core=core, environment=INTERPRETED_ENVIRONMENT, stdout=subprocess.PIPE
+    ) as process:
         assert process.popen.stdout is not None
         line = process.popen.stdout.readline()
         if not line:
