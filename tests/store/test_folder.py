@@ -76,7 +76,6 @@ def test_two_gateways_never_share_a_folder(tmp_path: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": "src"},
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -105,13 +104,11 @@ asyncio.run(main())
 
 def start(script: str, folder: Path) -> subprocess.Popen[str]:
     """A child that runs a script about a data folder."""
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     return subprocess.Popen(
         [sys.executable, "-c", script, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": paths},
     )
 
 
