@@ -28,6 +28,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import ServerState
 
 from everyturn.errors import Failure, GatewayStopping, InvalidValue, RequestTooLarge
+from everyturn.gateway.known_head import KnownHead
 from everyturn.gateway.request import REQUEST, ClientRequest, Field, Patience
 from everyturn.transport.deadlines import Deadlines
 
@@ -77,6 +78,8 @@ class ClientConnection:
         """The request that came last, whose body may still arrive."""
         self._answering: ClientRequest | None = None
         """The request whose answer is due; later ones wait behind it."""
+        self._idle: asyncio.Future[ClientRequest] | None = None
+        """Where a task that served a request waits for the next."""
         self._waiting: deque[ClientRequest] = deque()
         self._silent_bytes = 0
         """Bytes since a head was complete or content came."""
@@ -84,6 +87,10 @@ class ClientConnection:
         """Whether the present read completed a head or brought content."""
         self._is_in_body = False
         """A head is complete and its message is not."""
+        self._is_between = True
+        """No further request has begun since the last was complete."""
+        self._known: KnownHead | None = None
+        """The head of the last request that came whole."""
         self._is_deaf = False
         """Nothing more is read: what came was no HTTP, or too much of it."""
         self._is_repeating = False
@@ -104,7 +111,7 @@ class ClientConnection:
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, for the request that is answered and for those behind it."""
         self._connections().discard(self)
-        self._deadlines.close()
+        self._end_waits()
         for request in (self._answering, self._newest):
             if request is not None:
                 request.lose()
@@ -131,6 +138,11 @@ class ClientConnection:
         if self._is_resting:
             self._is_resting = False
             self.deadline = inf
+        if self._is_between:
+            known = self._known
+            if known is not None and self._is_known(known, data):
+                return
+        is_first = self._is_between
         self._has_progressed = False
         try:
             self._parser.feed_data(data)
@@ -153,6 +165,8 @@ class ClientConnection:
             return
         if self._has_progressed:
             self._silent_bytes = 0
+            if is_first and self._is_between and self._newest is not None:
+                self._known = KnownHead.of(self._newest, data)
             return
         self._silent_bytes += len(data)
         if self._silent_bytes > SILENT_BYTES_MAX:
@@ -171,6 +185,7 @@ class ClientConnection:
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         if not self._is_repeating:
+            self._is_between = False
             self._url = b""
             self._headers = []
 
@@ -196,6 +211,7 @@ class ClientConnection:
         request.path, request.query = parts_of(self._url)
         request.is_old = parser.get_http_version() == "1.0"
         request.keep_alive = not request.is_old and parser.should_keep_alive()
+        self._known = None  # What it says of the connection may have changed.
         self._has_progressed = self._is_in_body = True
         self.deadline = inf
         self._open(request)
@@ -214,7 +230,7 @@ class ClientConnection:
         """A request is complete, unless the parser only left it to another protocol."""
         if self._parser.should_upgrade():
             return
-        self._has_progressed = True
+        self._has_progressed = self._is_between = True
         self._is_in_body = False
         request = self._newest
         assert request is not None  # Its head came before.
@@ -223,6 +239,26 @@ class ClientConnection:
             request.wake()
 
     # ------------------------------------------------------------------------------------ requests
+
+    def _is_known(self, known: KnownHead, data: bytes) -> bool:
+        """Take a request without parsing it, if its head is one that the parser has read."""
+        length = known.length_in(data)
+        if length is None:
+            return False
+        request = ClientRequest(self, known.headers_with(length))
+        request.method = known.method
+        request.path = known.path
+        request.query = known.query
+        request.keep_alive = True
+        self._silent_bytes = 0
+        self.deadline = inf
+        self._open(request)
+        body = data[-int(length) :]
+        request.feed(body)
+        if len(body) > UNREAD_BYTES_MAX:
+            self.flow.pause_reading()
+        request.has_more = False
+        return True
 
     def _open(self, request: ClientRequest) -> None:
         """Hand a request to the application: now, or after the requests before it."""
@@ -236,21 +272,37 @@ class ClientConnection:
 
     def _start(self, request: ClientRequest) -> None:
         self._answering = request
-        task = request.task = self.loop.create_task(self._serve(request))
-        self._state.tasks.add(task)
+        idle = self._idle
+        if idle is not None and not idle.done():
+            self._idle = None
+            idle.set_result(request)
+        else:
+            self._state.tasks.add(self.loop.create_task(self._serve(request)))
 
     async def _serve(self, request: ClientRequest) -> None:
-        """Run the application for one request. It answers its own failures."""
-        try:
-            await self._app({"type": "http", REQUEST: request}, _no_receive, _no_send)
-            if not request.is_answered and not request.is_gone:
-                raise RuntimeError("the application did not complete its answer")
-        except BaseException as bug:
-            logging.getLogger("uvicorn.error").error("Exception in application", exc_info=bug)
-            self._give_up(request)
-        finally:
-            assert request.task is not None  # It runs this.
-            self._state.tasks.discard(request.task)
+        """Run the application for a request, and for one after the other that comes when it has
+        ended: most connections need one task for all. It answers its own failures."""
+        task = cast(asyncio.Task[None], asyncio.current_task())
+        tasks = self._state.tasks
+        is_well = True
+        while is_well:
+            request.task = task
+            tasks.add(task)
+            try:
+                await self._app({"type": "http", REQUEST: request}, _no_receive, _no_send)
+                if not request.is_answered and not request.is_gone:
+                    raise RuntimeError("the application did not complete its answer")
+            except BaseException as bug:
+                is_well = False
+                logging.getLogger("uvicorn.error").error("Exception in application", exc_info=bug)
+                self._give_up(request)
+            finally:
+                tasks.discard(task)
+            if self._idle is not None or self._parser is None:
+                return  # Another waits for the next request, or none can come.
+            if is_well:
+                self._idle = self.loop.create_future()
+                request = await self._idle
 
     def _give_up(self, request: ClientRequest) -> None:
         """End a request that the application left open."""
@@ -294,7 +346,7 @@ class ClientConnection:
 
     def _hand_over(self) -> None:
         """Leave the connection to the WebSocket protocol, with the head of the request."""
-        self._deadlines.close()
+        self._end_waits()
         self._connections().discard(self)
         head = [self._parser.get_method(), b" ", self._url, b" HTTP/1.1\r\n"]
         head += [b"%b: %b\r\n" % field for field in self._headers]
@@ -368,6 +420,12 @@ class ClientConnection:
         self.deadline = inf
         if self._newest is None or self._newest.is_answered:
             self.transport.close()
+
+    def _end_waits(self) -> None:
+        """No further request is served here."""
+        self._deadlines.close()
+        if self._idle is not None:
+            self._idle.cancel()
 
     def _connections(self) -> set[Any]:
         """All connections of the server, which knows them by what uvicorn's own have too."""

@@ -1,0 +1,83 @@
+"""The head of a request that the parser has read, to know it again when it comes again.
+
+A client sends the same head with each of its requests, but for the length of the body. Where a read
+holds one whole request, and its head is byte for byte the last one of the connection but for the
+digits of `content-length`, the parser would say the same again: it is not asked. Only heads that
+leave nothing else open are known: one length, no transfer coding, nothing that the client waits
+for, and a connection that stays.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from everyturn.gateway.request import ClientRequest, Field
+
+_LENGTH: Final = b"content-length"
+_DIGITS_MAX: Final = 9
+_HEAD_BYTES_MAX: Final = 4096
+"""A longer head is parsed each time; this bounds what a connection keeps."""
+
+
+class KnownHead:
+    """A head in two pieces, before and after the digits, and what the parser read in it."""
+
+    __slots__ = ("_after", "_before", "_headers", "_place", "method", "path", "query")
+
+    def __init__(self, request: ClientRequest, before: bytes, after: bytes, place: int) -> None:
+        """place: of the length among the headers."""
+        self._before = before
+        self._after = after
+        self._headers = request.headers
+        self._place = place
+        self.method = request.method
+        self.path = request.path
+        self.query = request.query
+
+    @classmethod
+    def of(cls, request: ClientRequest, data: bytes) -> KnownHead | None:
+        """The head of `request`, if it is plain and `data` is that request; else None."""
+        named = request.named
+        length = named.get(_LENGTH, b"")
+        head_bytes = data.find(b"\r\n\r\n") + 4
+        if (
+            not request.keep_alive
+            or len(named) != len(request.headers)  # A name stands twice.
+            or b"transfer-encoding" in named
+            or b"expect" in named
+            or b"upgrade" in named
+            or not _is_length(length)
+            or head_bytes > _HEAD_BYTES_MAX
+            or head_bytes + int(length) != len(data)
+        ):
+            return None
+        begin = data[:head_bytes].lower().find(b"\r\n" + _LENGTH + b": " + length + b"\r\n")
+        if begin < 0:
+            return None  # Spelled with other space.
+        place = request.headers.index((_LENGTH, length))
+        start = begin + 2 + len(_LENGTH) + 2
+        return cls(request, data[:start], data[start + len(length) : head_bytes], place)
+
+    def length_in(self, data: bytes) -> bytes | None:
+        """The digits of the length, if `data` is this head, but for them, and a body as long."""
+        if not data.startswith(self._before):
+            return None
+        start = len(self._before)
+        end = data.find(b"\r", start, start + _DIGITS_MAX + 1)
+        if end < 0 or not data.startswith(self._after, end):
+            return None
+        length = data[start:end]
+        if not _is_length(length) or end + len(self._after) + int(length) != len(data):
+            return None
+        return length
+
+    def headers_with(self, length: bytes) -> list[Field]:
+        """The headers with that length."""
+        headers = self._headers.copy()
+        headers[self._place] = (_LENGTH, length)
+        return headers
+
+
+def _is_length(digits: bytes) -> bool:
+    """Whether these are the digits of a length that is not nothing; leading zeros are not plain."""
+    return 0 < len(digits) <= _DIGITS_MAX and digits.isdigit() and digits[:1] != b"0"
