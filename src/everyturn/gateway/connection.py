@@ -19,7 +19,7 @@ import logging
 from collections import deque
 from functools import lru_cache
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import httptools
