@@ -11,6 +11,7 @@ Whatever does not match goes to the strict reader.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -18,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from everyturn.wire import events as ev
+from everyturn.wire.dialects.chat_choice import ChoiceReader
 from everyturn.wire.dialects.chat_content import ALIAS
 from everyturn.wire.dialects.chat_reply import ChatDecoder, Decoded
 from everyturn.wire.frames import Frame
@@ -41,12 +43,15 @@ _STRING: Final = msgspec.json.Decoder(str)
 _REST_OF_STRING: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 
-class Hit(msgspec.Struct):
+class Hit:
     """A frame that a template read: its events, the client's bytes, how many events are carried."""
 
-    events: list[ev.Event]
-    out: bytes
-    carried: int
+    __slots__ = ("carried", "events", "out")
+
+    def __init__(self, events: list[ev.Event], out: bytes, carried: int) -> None:
+        self.events = events
+        self.out = out
+        self.carried = carried
 
 
 @dataclass(slots=True)
@@ -61,11 +66,13 @@ class _Template:
     is_untouched: bool
     is_reasoning: bool
     carrier: str
-    choice: int
-    before: list[ev.Event]
-    after: list[ev.Event]
+    choice: ChoiceReader
+    events: list[ev.Event]
+    """All of the frame it was learned from."""
+    place: int
+    """Which of `events` is the text."""
     padding: int
-    """Which event of `after` is the padding, where there is one."""
+    """Which of `events` is the padding, where there is one."""
     carried: int
 
 
@@ -87,9 +94,9 @@ class Templates:
         Raises UpstreamTooLarge past the bound of a choice's text.
         """
         for template in self._known:
-            if not raw.startswith(template.prefix) or not raw.endswith(template.suffix):
-                continue
             start, end = len(template.prefix), len(raw) - len(template.suffix)
+            if raw[:start] != template.prefix or raw[max(end, 0) :] != template.suffix:
+                continue
             padding = b""
             if template.gap:
                 gap = raw.find(template.gap, start, end)
@@ -97,43 +104,44 @@ class Templates:
                 end = gap
             if end < start:
                 continue
-            middle = raw[start:end]
             try:
-                text = _STRING.decode(b'"' + middle + b'"')
+                # The quotes are part of what stands around the text.
+                text = _STRING.decode(raw[start - 1 : end + 1])
             except msgspec.DecodeError:
                 # Not one plain JSON string (or a lone surrogate): the strict reader answers it.
                 return None
             if template.gap and not padding.isalnum():
                 return None
-            return self._say(template, raw, middle, text, padding)
+            out = raw
+            if not template.is_untouched:
+                out = template.out_prefix + raw[start:end] + template.out_suffix
+            return Hit(self._say(template, text, padding), out, template.carried)
         return None
 
-    def _say(
-        self, template: _Template, raw: bytes, middle: bytes, text: str, padding: bytes
-    ) -> Hit:
-        choice = self._decoder.choice(template.choice)
-        events = list(template.before)
+    def _say(self, template: _Template, text: str, padding: bytes) -> list[ev.Event]:
+        """The events of a frame that says `text`; they are folded."""
+        choice = template.choice
+        events = template.events.copy()
+        place = template.place
         if template.is_reasoning:
-            choice.say_reasoning(text, template.carrier, events)
+            events[place] = choice.reasoning_delta(text, template.carrier)
+            self._fold.say_reasoning(choice.index, text, template.carrier)
             if text:
                 choice.mirror.parts.append(text)
         else:
-            choice.say_text(text, events)
-        self._fold.add(events[-1])
+            events[place] = choice.text_delta(text)
+            self._fold.say_text(choice.index, text)
         if self._last is not template:
             # What is said anew in each frame counts from the frame that said it last.
-            for event in (*template.before, *template.after):
+            for event in (*events[:place], *events[place + 1 :]):
                 self._fold.add(event)
             self._last = template
             self._fruitless = 0
-        events += template.after
         if padding:
-            at = template.padding - len(template.after)
+            at = template.padding
             events[at] = _padded(events[at], padding.decode())
             self._fold.add(events[at])
-        if template.is_untouched:
-            return Hit(events, raw, template.carried)
-        return Hit(events, template.out_prefix + middle + template.out_suffix, template.carried)
+        return events
 
     def learn(self, frame: Frame, data: bytes, decoded: Decoded) -> None:
         """Keep a frame that the strict reader read as a template, if it can be one.
@@ -179,11 +187,10 @@ class Templates:
         shown = _shown(frame, decoded, text)
         if around is None or shown is None:
             return None
-        before, after = decoded.events[:place], decoded.events[place + 1 :]
         start = frame.raw.index(data)
         gap, rest, padding = b"", around[1], 0
         if decoded.payloads is None:
-            gap, rest, padding = _split_padding(data, tree, after, rest)
+            gap, rest, padding = _split_padding(data, tree, decoded.events, place, rest)
         return _Template(
             frame.raw[:start] + around[0],
             gap,
@@ -192,11 +199,11 @@ class Templates:
             is_untouched=decoded.payloads is None,
             is_reasoning=isinstance(event, ev.ReasoningDelta),
             carrier=key,
-            choice=event.choice,
-            before=before,
-            after=after,
+            choice=choice,
+            events=decoded.events,
+            place=place,
             padding=padding,
-            carried=sum(1 for other in (*before, *after) if isinstance(other, ev.Unknown)),
+            carried=sum(1 for other in decoded.events if type(other) is ev.Unknown),
         )
 
 
@@ -209,31 +216,51 @@ def _only_text(events: list[ev.Event]) -> int | None:
     """Where the one text event stands, if all others may be said again without adding anything."""
     place: int | None = None
     for index, event in enumerate(events):
-        if isinstance(event, ev.TextDelta | ev.ReasoningDelta) and event.text:
-            if place is not None:
-                return None
-            place = index
-        elif not _is_idempotent(event):
+        if _is_idempotent(event):
+            continue
+        if place is not None or not isinstance(event, ev.TextDelta | ev.ReasoningDelta):
             return None
+        place = index
     return place
 
 
 def _is_idempotent(event: ev.Event) -> bool:
-    match event:
-        case ev.TextDelta() | ev.ReasoningDelta():
-            return True  # Null or empty: says only that there is nothing.
-        case ev.RefusalDelta(_, value) | ev.Finish(_, value):
-            return not value
-        case ev.Usage(_, value):
-            return value is None
-        case ev.Value(scope, _, key, value) | ev.Unknown(scope, _, key, value):
-            if scope == "body" or is_empty(value):
-                return True
-            if isinstance(value, str):
-                return scope == "choice" or key in ATOMIC
-            return not isinstance(value, list | dict)
-        case _:
-            return False
+    is_said_anew = _IDEMPOTENT.get(type(event))
+    return is_said_anew is not None and is_said_anew(event)
+
+
+def _says_nothing(event: ev.TextDelta | ev.ReasoningDelta | ev.RefusalDelta) -> bool:
+    return not event.text
+
+
+def _finishes_nothing(event: ev.Finish) -> bool:
+    return not event.value
+
+
+def _counts_nothing(event: ev.Usage) -> bool:
+    return event.value is None
+
+
+def _replaces(event: ev.Value | ev.Unknown) -> bool:
+    value = event.value
+    if event.scope == "body" or is_empty(value):
+        return True
+    if isinstance(value, str):
+        return event.scope == "choice" or event.key in ATOMIC
+    return not isinstance(value, list | dict)
+
+
+# Looked up by type: a chain of tests would cost more, since each frame has many events.
+_IDEMPOTENT: Final[dict[type[Any], Callable[[Any], bool]]] = {
+    ev.TextDelta: _says_nothing,
+    ev.ReasoningDelta: _says_nothing,
+    ev.RefusalDelta: _says_nothing,
+    ev.Finish: _finishes_nothing,
+    ev.Usage: _counts_nothing,
+    ev.Value: _replaces,
+    ev.Unknown: _replaces,
+}
+"""Events that may say nothing new, and what tells whether one does."""
 
 
 def _around(data: bytes, key: str, expected: Any) -> tuple[bytes, bytes] | None:
@@ -251,13 +278,14 @@ def _around(data: bytes, key: str, expected: Any) -> tuple[bytes, bytes] | None:
 
 
 def _split_padding(
-    data: bytes, tree: Any, after: list[ev.Event], rest: bytes
+    data: bytes, tree: Any, events: list[ev.Event], place: int, rest: bytes
 ) -> tuple[bytes, bytes, int]:
-    """What of `rest` stands before and after the padding, and which event of `after` it is.
+    """What of `rest` stands before and after the padding, and which of `events` it is.
 
-    rest: the bytes of `data` after the text. The gap is empty where there is no padding.
+    place: which of `events` is the text. rest: the bytes of `data` after the text. The gap is empty
+    where there is no padding.
     """
-    for position, event in enumerate(after):
+    for position, event in enumerate(events[place + 1 :], place + 1):
         if not isinstance(event, ev.Value | ev.Unknown) or event.scope != "body":
             continue
         if event.key in PADDINGS and isinstance(event.value, str) and event.value.isalnum():

@@ -236,13 +236,21 @@ class Fold:
         _ADD[type(event)](self, event)
 
     def _add_text(self, event: ev.TextDelta) -> None:
-        self._choice(event.choice).content.add(event.text)
+        self.say_text(event.choice, event.text)
+
+    def say_text(self, index: int, text: str | None) -> None:
+        """Add a piece of content, as its event would."""
+        self._choice(index).content.add(text)
 
     def _add_reasoning(self, event: ev.ReasoningDelta) -> None:
-        choice = self._choice(event.choice)
-        choice.reasoning.add(event.text)
-        if event.text is not None:
-            choice.carriers[event.carrier] = None
+        self.say_reasoning(event.choice, event.text, event.carrier)
+
+    def say_reasoning(self, index: int, text: str | None, carrier: str) -> None:
+        """Add a piece of reasoning, as its event would."""
+        choice = self._choice(index)
+        choice.reasoning.add(text)
+        if text is not None:
+            choice.carriers[carrier] = None
 
     def _add_call(self, event: ev.ToolCallDelta) -> None:
         calls = self._choice(event.choice).calls

@@ -46,6 +46,12 @@ class Signal(enum.Enum):
     CUT = "cut"
 
 
+_OPEN: Final = State.OPEN
+_FINISHED: Final = State.FINISHED
+_ENDED: Final = State.ENDED
+"""For what is asked with each chunk: members of an enumeration are slow to look up."""
+_CARRIED: Final = frozenset({ev.Unknown, ev.Drift})
+
 Transitions = dict[tuple[State, Signal], State]
 
 _FINISH: Final[Transitions] = {
@@ -101,10 +107,17 @@ class Ledger:
 
     def count(self, events: list[ev.Event]) -> None:
         """Add events that were shown or carried."""
-        carried = sum(1 for event in events if isinstance(event, ev.Unknown | ev.Drift))
-        self.events_read += len(events)
+        carried = 0
+        for event in events:
+            if type(event) in _CARRIED:
+                carried += 1
+        self.add(len(events), carried)
+
+    def add(self, events: int, carried: int) -> None:
+        """Add so many events, of which so many are carried and the others shown."""
+        self.events_read += events
         self.carried += carried
-        self.rendered += len(events) - carried
+        self.rendered += events - carried
 
     def refuse(self, events: int) -> None:
         """Add the events of a frame that was refused, the one that failed included."""
@@ -169,17 +182,17 @@ class ReplyStream:
         is_long = self._splitter.pending + len(chunk) > limits.frame_bytes_max
         raws = self._splitter.feed(chunk if beyond <= 0 else chunk[:-beyond])
         events: list[ev.Event] = []
-        for position, raw in enumerate(raws, 1):
+        for position, raw in enumerate(raws):
             try:
                 ledger.bytes_framed += len(raw)
                 if is_long and len(raw) > limits.frame_bytes_max:
                     raise _too_large("an event", limits.frame_bytes_max)
                 events += self._frame(raw)
             except Failure:
-                self._stop(raws[position:], max(beyond, 0))
+                self._stop(raws[position + 1 :], max(beyond, 0))
                 raise
             if self.has_ended():
-                self._stop(raws[position:], max(beyond, 0))
+                self._stop(raws[position + 1 :], max(beyond, 0))
                 return events
         if is_long and self._splitter.pending > limits.frame_bytes_max:
             self._stop([], max(beyond, 0))
@@ -190,7 +203,7 @@ class ReplyStream:
         return events
 
     def _is_reading(self) -> bool:
-        return self.state is State.OPEN or self.state is State.FINISHED
+        return self.state is _OPEN or self.state is _FINISHED
 
     def _advance(self, signal: Signal) -> None:
         self.state = self._table[self.state, signal]
@@ -217,9 +230,7 @@ class ReplyStream:
             hit = self._templates.match(raw)
             if hit is not None:
                 self._out.append(hit.out)
-                self.ledger.events_read += len(hit.events)
-                self.ledger.carried += hit.carried
-                self.ledger.rendered += len(hit.events) - hit.carried
+                self.ledger.add(len(hit.events), hit.carried)
                 return hit.events
         frame = parse_frame(raw)
         self.ledger.fields_unknown += frame.unknown_fields
@@ -302,7 +313,7 @@ class ReplyStream:
 
     def has_ended(self) -> bool:
         """Whether the end marker was read: nothing that follows matters."""
-        return self.state is State.ENDED
+        return self.state is _ENDED
 
     def close(self, *, is_cut: bool = False) -> Reply:
         """The reply, if the stream ended legally. Raises UpstreamStreamIncomplete otherwise.

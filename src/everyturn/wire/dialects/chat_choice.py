@@ -14,6 +14,7 @@ from everyturn.errors import ReasoningConflict, TranslationError, UpstreamTooLar
 from everyturn.wire import events as ev
 from everyturn.wire.dialects.chat_content import ALIAS, Segment
 from everyturn.wire.dialects.chat_message import Beside, MessageReader, Shown
+from everyturn.wire.events import ReasoningDelta, TextDelta
 from everyturn.wire.growing import Missing
 from everyturn.wire.limits import Limits
 from everyturn.wire.preset import TEXT_CARRIERS, Target
@@ -45,6 +46,16 @@ class Surroundings(Protocol):
     def flag(self, name: str) -> None: ...
 
 
+class _Size:
+    """How much of one kind a choice has said, in bytes of UTF-8."""
+
+    __slots__ = ("bytes", "what")
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.bytes = 0
+
+
 class ChoiceReader:
     """One choice of one call, over all its frames."""
 
@@ -57,7 +68,9 @@ class ChoiceReader:
         self.text_carriers = text_carriers_of(target.read)
         self._limits = limits
         self._tools = ToolCalls(index)
-        self._bytes = {"content": 0, "reasoning": 0, "tool calls": 0}
+        self._content = _Size("content")
+        self._reasoning = _Size("reasoning")
+        self._calls = _Size("tool calls")
         self._is_alias_drifted = False
         self._details: list[str] = []
         self._splitter: TagSplitter | MarkedSplitter | None = None
@@ -146,10 +159,10 @@ class ChoiceReader:
         """Deltas for what the tag splitter still holds: less than a tag, so the bounds hold."""
         for is_reasoning, text in self._splitter.close() if self._splitter else ():
             if not is_reasoning:
-                events.append(ev.TextDelta(self.index, text))
+                events.append(TextDelta(self.index, text))
                 yield {"content": text}
                 continue
-            events.append(ev.ReasoningDelta(self.index, text, "tags"))
+            events.append(ReasoningDelta(self.index, text, "tags"))
             if self.target.show_reasoning:
                 yield {ALIAS: text}
 
@@ -167,31 +180,39 @@ class ChoiceReader:
     # ---------------------------------------------------------- saying
 
     def say_text(self, text: str | None, events: list[ev.Event]) -> None:
+        """A piece of content, as the last of `events`. Raises UpstreamTooLarge past the bound."""
+        events.append(self.text_delta(text))
+
+    def text_delta(self, text: str | None) -> TextDelta:
         """A piece of content. Raises UpstreamTooLarge past the bound."""
         if text:
-            self._grow("content", text)
-        events.append(ev.TextDelta(self.index, text))
+            self._grow(self._content, text)
+        return TextDelta(self.index, text)
 
     def say_reasoning(self, text: str | None, carrier: str, events: list[ev.Event]) -> None:
-        """A piece of reasoning. Raises UpstreamTooLarge past the bound."""
-        if text:
-            self._grow("reasoning", text)
-            self._claim_alias()
-        events.append(ev.ReasoningDelta(self.index, text, carrier))
+        """A piece of reasoning, as the last of `events`. Raises what `reasoning_delta` raises."""
+        events.append(self.reasoning_delta(text, carrier))
 
-    def _grow(self, what: str, text: str) -> None:
-        size = self._bytes[what] + utf8_length(text)
-        if size > self._limits.text_bytes_max:
+    def reasoning_delta(self, text: str | None, carrier: str) -> ReasoningDelta:
+        """A piece of reasoning. Raises UpstreamTooLarge past the bound, and ReasoningConflict."""
+        if text:
+            self._grow(self._reasoning, text)
+            self._claim_alias()
+        return ReasoningDelta(self.index, text, carrier)
+
+    def _grow(self, size: _Size, text: str) -> None:
+        said = size.bytes + utf8_length(text)
+        if said > self._limits.text_bytes_max:
             raise UpstreamTooLarge(
-                f"the provider's {what} of choice {self.index} passes "
+                f"the provider's {size.what} of choice {self.index} passes "
                 f"{self._limits.text_bytes_max} bytes"
             )
-        self._bytes[what] = size
+        size.bytes = said
 
     def drift_alias(self) -> None:
         """Note that the alias's own name is carried as drift. Raises ReasoningConflict."""
         self._is_alias_drifted = True
-        if self._bytes["reasoning"]:
+        if self._reasoning.bytes:
             self._claim_alias()
 
     def _claim_alias(self) -> None:
@@ -258,7 +279,7 @@ class ChoiceReader:
             event, seen, is_moved = self._tools.read(
                 fragment, position=position, is_whole=is_whole, path=f"{path}[{position}]"
             )
-            self._grow("tool calls", (event.name or "") + (event.arguments or ""))
+            self._grow(self._calls, (event.name or "") + (event.arguments or ""))
             if event.rest:
                 self.around.hold(event.rest)
             events.append(event)
