@@ -12,7 +12,22 @@ from hypothesis import strategies as st
 from everyturn.wire import reader
 from everyturn.wire.reader import DEPTH_MAX, Malformed, read_client, read_provider, write
 
-NUMBER_TEXTS = ("-0", "-0.0", "0.10", "1e5", "1E5", "1e-7", "1e16", "5e-324", "1e400", "9" * 41)
+NUMBER_TEXTS = (
+    "0.0",
+    "0.7",
+    "1.00",
+    "2.0",
+    "-0",
+    "-0.0",
+    "0.10",
+    "1e5",
+    "1E5",
+    "1e-7",
+    "1e16",
+    "5e-324",
+    "1e400",
+    "9" * 41,
+)
 
 
 class NumberText(str):
@@ -121,3 +136,11 @@ def test_an_integer_becomes_a_text_at_the_same_length_for_both_ways(digits: int)
         assert repr(read_client(raw)) == repr(reader._decode(raw, reader._CLIENT))
         assert (read_client(raw) == {"a": [value]}) == (len(str(value)) <= 40)
         assert write(read_client(raw)) == raw
+
+
+def test_a_common_number_is_read_as_any_other() -> None:
+    """What is kept for common texts is the float whose text each is."""
+    for text, value in reader._COMMON_REALS.items():
+        assert float(text) == value
+        assert repr(value) == text
+        assert "e" not in text

@@ -18,8 +18,6 @@ from everyturn.wire.preset import Controls, Target
 from everyturn.wire.reader import key_name
 
 _MEMBERS: Final = ("enabled", "effort", "max_tokens", "exclude")
-_SIGNS: Final = frozenset({"reasoning_effort", "reasoning", "thinking", "enable_thinking"})
-"""Keys of a body that may say whether the model thinks."""
 
 
 class Translation(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +81,6 @@ def _asks(body: dict[str, Any], controls: Controls) -> bool:
 
 def _thinking(body: dict[str, Any], target: Target) -> bool | None:
     """What the client's controls say about thinking; one that says off outweighs the others."""
-    if _SIGNS.isdisjoint(body):
-        return True if target.thinking_on else None
     signs: list[bool] = []
     _sign_of_effort(body.get("reasoning_effort"), signs)
     reasoning = body.get("reasoning")

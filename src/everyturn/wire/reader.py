@@ -108,7 +108,14 @@ def _integer(text: str) -> int | Num:
     return value if value or text == "0" else Num(text)
 
 
+_COMMON_REALS: Final = {repr(part / 100): part / 100 for part in range(201)}
+"""The texts of what requests have as temperatures and penalties; repr() is slow."""
+
+
 def _real(text: str) -> float | Num:
+    common = _COMMON_REALS.get(text)
+    if common is not None:
+        return common
     if "e" in text or "E" in text or len(text) > _REAL_CHARS_MAX:
         # repr() and the encoder write exponents differently (`1e+16`, `1e16`).
         return Num(text)

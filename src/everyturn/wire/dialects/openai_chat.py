@@ -99,8 +99,6 @@ def encode(request: ChatRequest, target: Target, *, api_key: str | None) -> Enco
 
 def _check_keys(body: dict[str, Any], target: Target) -> None:
     """Refuse a top-level key of which nobody knows what it does."""
-    if CHAT_PARAMETERS.issuperset(body):
-        return
     preset = target.preset
     for key in body:
         if (
