@@ -203,13 +203,17 @@ def _is_ordinary(value: Any, levels: int) -> bool:
         if not levels:
             return False
         for item in value.values():
-            if not isinstance(item, str) and not _is_ordinary(item, levels - 1):
+            if isinstance(item, str) or item is None:
+                continue
+            if not _is_ordinary(item, levels - 1):
                 return False
     elif isinstance(value, list):
         if not levels:
             return False
         for item in value:
-            if not isinstance(item, str) and not _is_ordinary(item, levels - 1):
+            if isinstance(item, str) or item is None:
+                continue
+            if not _is_ordinary(item, levels - 1):
                 return False
     elif isinstance(value, int):
         is_short = -_INTEGER_SHORT < value < _INTEGER_SHORT
