@@ -17,6 +17,11 @@ MEMORY_BYTES_MAX: Final = 16 << 20
 PATTERN_BYTES_MAX: Final = 1 << 17
 """What the automaton of one pattern of an operator may use."""
 
+_WITNESS: Final = r"\z"
+_ONLY_WITNESS: Final = [1]
+"""What a set of a pattern and the witness says of a text without the pattern."""
+_SHORT_BYTES: Final = 8192
+
 Check = Callable[[str, str], bool]
 """(secret, whole match) → whether it is one."""
 
@@ -80,11 +85,12 @@ class Scanner:
         engine = re2.Set.SearchSet(options())
         for pattern in patterns:
             engine.Add(pattern)
-        self._witness: int = engine.Add(r"\z")
+        self._witness: int = engine.Add(_WITNESS)
         engine.Compile()
         self._match = engine.Match
-        compiled = [re2.compile(pattern, options()).search for pattern in apart]
-        self._apart = list(enumerate(compiled, start=len(patterns)))
+        self._apart = [
+            (index, _Alone(pattern)) for index, pattern in enumerate(apart, start=len(patterns))
+        ]
 
     def scan(self, raw: bytes) -> list[int]:
         """Indexes of the patterns that occur in `raw`, ascending. Raises ScanFailed."""
@@ -96,10 +102,35 @@ class Scanner:
         else:
             found.remove(self._witness)
             found.sort()
-        for index, search in self._apart:
-            if search(raw) is not None:
+        for index, alone in self._apart:
+            if alone.occurs(raw):
                 found.append(index)
         return found
+
+
+class _Alone:
+    """A pattern with a pass of its own.
+
+    A set of it is asked at half the cost of a search, but reads on to the end after a find, so it
+    is for short texts; and it may have no answer, which its witness tells.
+    """
+
+    __slots__ = ("_match", "_search")
+
+    def __init__(self, pattern: str) -> None:
+        engine = re2.Set.SearchSet(options())
+        engine.Add(pattern)
+        engine.Add(_WITNESS)
+        engine.Compile()
+        self._match: Callable[[bytes], list[int]] = engine.Match
+        self._search: Callable[[bytes], Any] = re2.compile(pattern, options()).search
+
+    def occurs(self, raw: bytes) -> bool:
+        if len(raw) <= _SHORT_BYTES:
+            found = self._match(raw)
+            if found:
+                return found != _ONLY_WITNESS
+        return self._search(raw) is not None
 
 
 class Finder:
