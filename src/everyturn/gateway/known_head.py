@@ -15,6 +15,7 @@ from everyturn.gateway.request import ClientRequest, Field
 
 _LENGTH: Final = b"content-length"
 _DIGITS_MAX: Final = 9
+_ZERO: Final = ord("0")
 _HEAD_BYTES_MAX: Final = 4096
 """A longer head is parsed each time; this bounds what a connection keeps."""
 
@@ -67,9 +68,9 @@ class KnownHead:
         if end < 0 or not data.startswith(self._after, end):
             return None
         length = data[start:end]
-        if not _is_length(length) or end + len(self._after) + int(length) != len(data):
+        if not length.isdigit() or end + len(self._after) + int(length) != len(data):
             return None
-        return length
+        return length if length[0] != _ZERO else None
 
     def headers_with(self, length: bytes) -> list[Field]:
         """The headers with that length."""
@@ -80,4 +81,4 @@ class KnownHead:
 
 def _is_length(digits: bytes) -> bool:
     """Whether these are the digits of a length that is not nothing; leading zeros are not plain."""
-    return 0 < len(digits) <= _DIGITS_MAX and digits.isdigit() and digits[:1] != b"0"
+    return len(digits) <= _DIGITS_MAX and digits.isdigit() and digits[0] != _ZERO

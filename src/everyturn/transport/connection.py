@@ -22,7 +22,6 @@ import asyncio
 import select
 import ssl
 from collections.abc import Callable
-from functools import lru_cache
 from math import inf
 from typing import Final, Protocol, cast
 
@@ -44,7 +43,7 @@ from everyturn.errors import (
 )
 from everyturn.transport.base import Timeouts
 from everyturn.transport.deadlines import Deadlines
-from everyturn.transport.response import DirectResponse
+from everyturn.transport.response import LOWER_NAMES, DirectResponse, lower_name
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 HEADERS_MAX: Final = 100
@@ -356,12 +355,14 @@ class Connection(asyncio.Protocol):
             # The read that ended the head may have brought much of the body with it.
             if sum(len(name) + len(value) + 4 for name, value in headers) > HEAD_BYTES_MAX:
                 self._refuse(too_large_head())
-        response.headers = named = tuple(
-            [(lower_name(name), value.rstrip(b" \t").decode("latin-1")) for name, value in headers]
-        )
-        for key, text in named:
+        named: list[tuple[str, str]] = []
+        for name, value in headers:
+            key = LOWER_NAMES.get(name) or lower_name(name)
+            text = value.rstrip(b" \t").decode("latin-1")
+            named.append((key, text))
             if key in FRAMING_HEADERS:
                 self._note_framing(key, text)
+        response.headers = tuple(named)
         response.status = status
         response.limit = "total_ms"
         self.deadline = response.total_at
@@ -466,12 +467,6 @@ class Connection(asyncio.Protocol):
             hint="The provider may or may not have run the request; send it again if that does no "
             "harm.",
         )
-
-
-@lru_cache(maxsize=1024)
-def lower_name(name: bytes) -> str:
-    """A header's name as text in lower case. Cached: every answer repeats the same few."""
-    return name.decode("ascii").lower()
 
 
 def parser_failure(error: Exception) -> Failure:

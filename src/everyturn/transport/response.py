@@ -8,10 +8,22 @@ is still unread stays here.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 from everyturn.errors import Failure, UpstreamStreamIncomplete
 from everyturn.transport.base import Timeouts
+
+NAMES_MAX: Final = 1024
+LOWER_NAMES: Final[dict[bytes, str]] = {}
+"""Names of headers in lower case, for every answer repeats the same few; at most NAMES_MAX."""
+
+
+def lower_name(name: bytes) -> str:
+    """A header's name as text in lower case, from now on in LOWER_NAMES."""
+    if len(LOWER_NAMES) >= NAMES_MAX:
+        LOWER_NAMES.clear()
+    lower = LOWER_NAMES[name] = name.decode("ascii").lower()
+    return lower
 
 
 class Line(Protocol):
