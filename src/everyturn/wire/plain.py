@@ -13,7 +13,7 @@ from everyturn.wire.dialects.chat_reply import ENVELOPE, SIZE_RATIO_MAX
 from everyturn.wire.limits import Limits
 from everyturn.wire.preset import Target
 from everyturn.wire.reader import Malformed, read_provider
-from everyturn.wire.reply import Choice, Reply
+from everyturn.wire.reply import MISSING, Choice, Missing, Reply
 from everyturn.wire.stream import read_whole
 
 PLAIN_BYTES_MAX: Final = 64 * 1024
@@ -52,54 +52,67 @@ def plain_reply(data: bytes, target: Target, limits: Limits, *, choices: int = 1
     tree = document.value
     if type(tree) is not dict or document.has_nonfinite:
         return None
-    reply = Reply()
+    choices_read: list[Choice] = []
+    usage: dict[str, Any] | Missing | None = MISSING
+    envelope: dict[str, Any] = {}
     for key, value in tree.items():
         if key in ENVELOPE:
-            reply.envelope[key] = value
+            envelope[key] = value
         elif key == "usage":
             if value is not None and type(value) is not dict:
                 return None
-            reply.usage = value
+            usage = value
         elif key != "choices" or type(value) is not list:
             return None
         else:
             for item in value:
-                choice = _plain_choice(item, len(reply.choices), target)
+                choice = _plain_choice(item, len(choices_read), target)
                 if choice is None:
                     return None
-                reply.choices.append(choice)
-    return reply if reply.choices and len(reply.choices) >= choices else None
+                choices_read.append(choice)
+    if not choices_read or len(choices_read) < choices:
+        return None
+    return Reply(choices_read, usage, envelope)
 
 
 def _plain_choice(item: Any, index: int, target: Target) -> Choice | None:
     """A choice with a finish and a plain message; None for any other."""
     if type(item) is not dict:
         return None
-    choice = Choice(index)
     message = finish = None
+    choice_values: dict[str, Any] = {}
     for key, value in item.items():
         if key == "message":
             message = value
         elif key == "finish_reason":
             finish = value
         elif key == "logprobs":
-            choice.choice_values[key] = value
+            choice_values[key] = value
         elif key != "index" or value != index or type(value) is not int:
             return None
     if type(finish) is not str or not finish or finish in target.preset.finish_failures:
         return None
-    choice.finish_reason = finish
     if type(message) is not dict:
         return None
+    content: str | Missing | None = MISSING
+    refusal: str | Missing | None = MISSING
+    values: dict[str, Any] = {}
     for key, value in message.items():
         if key == "role" or key == "annotations":
-            choice.values[key] = value
+            values[key] = value
         elif value is not None and type(value) is not str:
             return None
         elif key == "content":
-            choice.content = value
+            content = value
         elif key == "refusal":
-            choice.refusal = value
+            refusal = value
         else:
             return None
-    return choice
+    return Choice(
+        index,
+        content=content,
+        refusal=refusal,
+        finish_reason=finish,
+        values=values,
+        choice_values=choice_values,
+    )
