@@ -118,7 +118,17 @@ class Call:
                 upstream_request(plan.encoded, plan.common, plan.further, self._result.journey),
                 plan.timeouts,
             )
-            await self._answer(response)
+            result = self._result
+            result.upstream_status = response.status
+            named = first_of_each(response.headers)
+            result.provider_request_id = provider_request_id(named)
+            result.headers = passed_headers(response.headers)
+            if not 200 <= response.status < 300:
+                raise await rejected(response, plan.encoded, plan.target)
+            if answer_kind(named, is_stream_asked=plan.encoded.stream) == "sse":
+                await self._streamed(response)
+            else:
+                await self._whole(response)
         except Failure as failure:
             self._fail(failure)
         finally:
@@ -149,20 +159,6 @@ class Call:
             result.reply = self._stream.abandon()
             result.tail = self._stream.take() if result.is_stream else b""
             self._take_notes()
-
-    async def _answer(self, response: UpstreamResponse) -> None:
-        result = self._result
-        result.upstream_status = response.status
-        named = first_of_each(response.headers)
-        result.provider_request_id = provider_request_id(named)
-        result.headers = passed_headers(response.headers)
-        if not 200 <= response.status < 300:
-            raise await rejected(response, self._plan.encoded, self._plan.target)
-        kind = answer_kind(named, is_stream_asked=self._plan.encoded.stream)
-        if kind == "sse":
-            await self._streamed(response)
-        else:
-            await self._whole(response)
 
     # --------------------------------------------------------------- streams
 

@@ -153,7 +153,9 @@ class ChatService:
             await record.close(result)
         except AuditUnavailable as failure:
             result.failure = failure
-        await _end(exchange, result, call)
+        if exchange.request.is_blocked:
+            await exchange.request.unblocked()
+        _end(exchange, result, call)
         record.close_later()
         if call.leftover is not None:
             await call.drain(call.leftover)
@@ -196,27 +198,27 @@ async def _absorb_cancellation(task: Task) -> None:
         task.uncancel()
 
 
-async def _end(exchange: Exchange, result: CallResult, call: Call) -> None:
+def _end(exchange: Exchange, result: CallResult, call: Call) -> None:
     """Send what the client is still owed. After this the answer is over."""
     if result.stream_state == "cancelled" and result.failure is None:
         return  # The client has left.
     failure = result.failure
     if failure is None and not result.is_stream:
-        await exchange.answer(200, result.final, extra=call.head_headers())
+        exchange.send_whole(200, result.final, extra=call.head_headers())
         return
     if failure is not None and not exchange.is_started and not result.tail:
         exchange.error_code = failure.code
         headers = call.head_headers()
         if not any(name == b"retry-after" for name, _ in headers):
             headers += failure_headers(failure)
-        await exchange.answer(failure.status, failure_body(failure), extra=headers)
+        exchange.send_whole(failure.status, failure_body(failure), extra=headers)
         return
     if failure is not None:
         exchange.error_code = failure.code
     if not exchange.is_started:
         exchange.start(200, SSE_TYPE, call.head_headers())
     end = result.final if failure is None else failure_frame(failure)
-    await exchange.write(result.tail + end, is_last=True)
+    exchange.send(result.tail + end, is_last=True)
 
 
 def _join(exchange: Exchange) -> None:

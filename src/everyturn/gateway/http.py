@@ -250,11 +250,22 @@ class Exchange:
         content_type: bytes = JSON_TYPE,
         extra: Iterable[Field] = (),
     ) -> None:
-        """Send a whole answer."""
-        self.start(status, content_type, extra, length=len(data))
+        """Send a whole answer; waits while the client does not read."""
         request = self.request
         if request.is_blocked:
             await request.unblocked()
+        self.send_whole(status, data, content_type=content_type, extra=extra)
+
+    def send_whole(
+        self,
+        status: int,
+        data: bytes,
+        *,
+        content_type: bytes = JSON_TYPE,
+        extra: Iterable[Field] = (),
+    ) -> None:
+        """Send a whole answer, whether the client reads or not."""
+        self.start(status, content_type, extra, length=len(data))
         self.send(data, is_last=True)
 
     @property
