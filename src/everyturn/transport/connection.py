@@ -78,6 +78,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_answers_count",
+        "_arrived",
         "_deadlines",
         "_fault",
         "_has_length",
@@ -99,6 +100,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "deadline",
         "is_paused",
+        "on_body",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, deadlines: Deadlines, owner: Owner) -> None:
@@ -118,6 +120,10 @@ class Connection(asyncio.Protocol):
         """When the present wait or rest is over, on the loop's clock."""
         self.is_paused = False
         self._headers: list[tuple[bytes, bytes]] = []
+        self._arrived: list[bytes] = []
+        """Content of the present read, without framing."""
+        self.on_body = self._arrived.append
+        """A callback of the parser: what comes most often takes the shortest way."""
         self._prepare()
 
     def _prepare(self) -> None:
@@ -262,18 +268,22 @@ class Connection(asyncio.Protocol):
             self.drop()
             return
         size = response.size
-        is_surplus = False
+        refusal: Exception | None = None
         if not response.status:
             self._head_bytes += len(data)
         try:
             parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
-            if not self._is_answered:
-                self.fail(self._fault or parser_failure(error))
-                return
-            is_surplus = True
+            refusal = error
+        arrived = self._arrived
+        if arrived:
+            response.parts.extend(arrived)
+            response.size += sum(map(len, arrived))
+            arrived.clear()
         if self._is_answered:
-            self._end(response, data, is_surplus=is_surplus)
+            self._end(response, data, is_surplus=refusal is not None)
+        elif refusal is not None:
+            self.fail(self._fault or parser_failure(refusal))
         elif response.size != size:
             self._silent_bytes = 0
             response.wake()
@@ -384,13 +394,6 @@ class Connection(asyncio.Protocol):
                 label, _, digits = parameter.strip().partition("=")
                 if label == "timeout" and digits.isascii() and digits.isdigit():
                     self._keep_alive_s = min(self._keep_alive_s, float(digits[:9]))
-
-    def on_body(self, data: bytes) -> None:
-        """Content, without framing."""
-        response = self._response
-        assert response is not None
-        response.parts.append(data)
-        response.size += len(data)
 
     def on_message_complete(self) -> None:
         """The framing says that the answer, or an interim answer, is over."""
