@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -155,10 +156,10 @@ class Recording:
             )
         return TurnRecord(self, exchange, state)
 
-    async def append(self, group: Group) -> None:
-        """Return when the group is durable. Raises AuditUnavailable."""
+    def append(self, group: Group) -> Coroutine[Any, Any, None]:
+        """Returns, when it is awaited, once the group is durable. Raises AuditUnavailable."""
         assert self._writer is not None  # Only a TurnRecord that is on appends.
-        await self._writer.append(group)
+        return self._writer.append(group)
 
     async def access(self, exchange: Exchange) -> None:
         """The access row of a request that no turn came of."""
