@@ -7,7 +7,7 @@ import pytest
 
 from everyturn import errors
 from everyturn.audit import records
-from everyturn.audit.records import AccessEvent, ModelCall, TurnAudit, is_open
+from everyturn.audit.records import ModelCall, TurnAudit
 
 
 def test_closed_sets_are_the_types() -> None:
@@ -25,18 +25,6 @@ def test_a_record_cannot_be_changed() -> None:
 
     with pytest.raises(AttributeError):
         turn.outcome = "success"  # type: ignore[misc]  # that it cannot is the point
-
-
-def test_a_turn_and_a_call_are_open_until_they_say_how_they_ended() -> None:
-    """An access event is never open."""
-    turn = TurnAudit(turn_id="t", timestamp=0)
-    call = ModelCall(model_call_id="c", turn_id="t", timestamp=0)
-
-    assert is_open(turn)
-    assert is_open(call)
-    assert not is_open(msgspec.structs.replace(turn, outcome="abandoned"))
-    assert not is_open(msgspec.structs.replace(call, stream_state="cut"))
-    assert not is_open(AccessEvent(access_id="a", timestamp=0))
 
 
 def test_nothing_is_reported_until_it_is() -> None:

@@ -16,6 +16,7 @@ from everyturn.audit.redact import NONE_FOUND, Redacted
 from everyturn.store import careful, state
 from everyturn.store.rows import CODECS, NOWHERE_ELSE
 from everyturn.store.sqlite import SqliteStore
+from everyturn.store.state import is_open
 from tests.support.store_records import (
     a_call,
     a_tool_call,
@@ -120,3 +121,16 @@ def test_the_quick_way_is_the_careful_one(texts: list[str | None], cost: float |
         assert data == codec.open_data_carefully(record)
         assert not is_canonical or codec.digest(record, data) == codec.digest(record)
         assert codec.digest(record) == codec.digest(codec.canonical(record))
+
+
+def test_a_turn_and_a_call_are_open_until_they_say_how_they_ended() -> None:
+    """An access event is never open."""
+    turn = a_turn()
+    call = a_call(turn)
+
+    assert is_open(turn)
+    assert is_open(call)
+    assert not is_open(closed_turn(turn, outcome="abandoned"))
+    assert not is_open(closed_turn(turn, outcome=None, sources_by_field_json="{}"))
+    assert not is_open(closed_call(call, stream_state="cut"))
+    assert not is_open(an_access(turn))

@@ -401,19 +401,3 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     """Reasoning texts to keep; one that is kept already is no change."""
     media: tuple[Medium, ...] = ()
     """Media to keep; one that is kept already is no change."""
-
-
-def is_open(record: Record) -> bool:
-    """Whether a later revision is still to come, as far as the record says."""
-    match record:
-        case TurnAudit():
-            # An application tells of a turn that is over, maybe without a word on its outcome.
-            return (
-                record.outcome is None
-                and record.duration_ms is None
-                and record.sources_by_field_json is None
-            )
-        case ModelCall():
-            return record.stream_state is None
-        case _:
-            return False

@@ -28,13 +28,12 @@ from everyturn.audit.records import (
     ReasoningText,
     Record,
     TurnAudit,
-    is_open,
 )
 from everyturn.store import kept, media
 from everyturn.store.base import RecordRefused
 from everyturn.store.rows import CODECS, NOWHERE_ELSE, REVISED, Elsewhere
 from everyturn.store.sharing import call_elsewhere, part_address, split_content, turn_elsewhere
-from everyturn.store.state import Memory, RowsOf, Stored, record_id
+from everyturn.store.state import Memory, RowsOf, Stored, is_open, record_id
 
 ROOM: Final = "no-turn-"
 """Begins what stands for a turn id where there are only rows of no turn."""
@@ -321,9 +320,9 @@ class Batch:
                     return False
                 own_nodes.add(node.node)
         for record in group.records:
-            if type(record) is ModelCall:
+            if isinstance(record, ModelCall):
                 for listed in (record.prompt_messages_json, record.tools_json):
-                    if type(listed) is ContentRef and listed.node not in own_nodes:
+                    if isinstance(listed, ContentRef) and listed.node not in own_nodes:
                         if not self.knows_node(listed.node):
                             return False
         return True
@@ -444,12 +443,17 @@ class Batch:
     def committed(self) -> None:
         """Hand over to memory what the transaction left."""
         memory = self._memory
-        memory.turns.added(self.new_turns)
-        memory.contents.added(self.new_contents)
-        memory.keep_nodes(self.new_nodes)
+        if self.new_turns:
+            memory.turns.added(self.new_turns)
+        if self.new_contents:
+            memory.contents.added(self.new_contents)
+        if self.new_nodes:
+            memory.keep_nodes(self.new_nodes)
         memory.keep_rows(self.rows)
-        memory.keep_last_rows(self._last_rows)
-        memory.keep_rowless(self.rowless, self._rowed)
+        if self._last_rows:
+            memory.keep_last_rows(self._last_rows)
+        if self.rowless or self._rowed:
+            memory.keep_rowless(self.rowless, self._rowed)
 
 
 def _time_of(record: Record) -> int:

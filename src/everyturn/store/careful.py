@@ -15,11 +15,11 @@ import msgspec
 
 from everyturn.audit import columns as text_columns
 from everyturn.audit import schema
-from everyturn.audit.records import ContentRef, Group, ModelCall, Record, TurnAudit, is_open
+from everyturn.audit.records import ContentRef, Group, ModelCall, Record, TurnAudit
 from everyturn.store.base import RecordRefused
 from everyturn.store.batch import Batch
 from everyturn.store.rows import CODECS, DIGEST_BYTES, NOWHERE_ELSE, REVISED, digest_of
-from everyturn.store.state import Stored, record_id
+from everyturn.store.state import Stored, is_open, record_id
 
 _ITEM_SQL: Final = (
     f"SELECT n.parent, {schema.CONTENT_TEXT} FROM prefix_nodes n"

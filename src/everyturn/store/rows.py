@@ -179,7 +179,7 @@ class RowCodec:
 
         Raises UnicodeEncodeError for a lone surrogate, which `open_data_carefully` takes.
         """
-        values = msgspec.structs.astuple(record)
+        values: list[Any] = list(msgspec.structs.astuple(record))
         if not _is_quick(values):
             return self.open_data_carefully(record), False
         is_canonical = True
@@ -273,13 +273,12 @@ def _settle_numbers(row: list[Any]) -> None:
             row[at] = None
 
 
-def _is_quick(values: Sequence[Any]) -> bool:
+def _is_quick(values: list[Any]) -> bool:
     """Whether the texts among a record's values can rest as they are, all looked at together.
 
     Raises UnicodeEncodeError for a lone surrogate.
     """
-    texts = [value for value in values if type(value) is str]
-    text = "".join(texts)
+    text = "".join([value for value in values if isinstance(value, str)])
     if text.isascii():
         return len(text) <= text_columns.TEXT_BYTES_MAX and "\0" not in text
     return len(text.encode()) <= text_columns.TEXT_BYTES_MAX and text_columns.is_plain(text)

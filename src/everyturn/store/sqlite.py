@@ -20,7 +20,7 @@ import apsw
 import msgspec
 
 from everyturn.audit import schema
-from everyturn.audit.records import Group, ModelCall, Record, TurnAudit, is_open
+from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
 from everyturn.audit.turn_state import Tally, counted_again, counted_as, interrupted
 from everyturn.errors import GatewayInterrupted
 from everyturn.store import careful, erasure
@@ -32,7 +32,7 @@ from everyturn.store.kept import Expiry
 from everyturn.store.rows import CODECS
 from everyturn.store.search import forget_erased
 from everyturn.store.standing import tally_of
-from everyturn.store.state import Memory
+from everyturn.store.state import Memory, is_open
 from everyturn.store.uncounted import Uncounted
 
 R = TypeVar("R", bound=Record)

@@ -150,3 +150,15 @@ def record_id(record: Record) -> str:
     if kind is ModelCall:
         return record.model_call_id  # type: ignore[union-attr]
     return str(getattr(record, LOG_OF[kind].id))
+
+
+def is_open(record: Record) -> bool:
+    """Whether a later revision is still to come, as far as the record says."""
+    if isinstance(record, TurnAudit):
+        # An application tells of a turn that is over, maybe without a word on its outcome.
+        return (
+            record.outcome is None
+            and record.duration_ms is None
+            and record.sources_by_field_json is None
+        )
+    return isinstance(record, ModelCall) and record.stream_state is None
