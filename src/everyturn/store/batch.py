@@ -320,9 +320,9 @@ class Batch:
                     return False
                 own_nodes.add(node.node)
         for record in group.records:
-            if isinstance(record, ModelCall):
+            if type(record) is ModelCall:
                 for listed in (record.prompt_messages_json, record.tools_json):
-                    if isinstance(listed, ContentRef) and listed.node not in own_nodes:
+                    if type(listed) is ContentRef and listed.node not in own_nodes:
                         if not self.knows_node(listed.node):
                             return False
         return True

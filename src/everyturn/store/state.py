@@ -7,7 +7,7 @@ what that commit held, so nothing is remembered that is not stored.
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import apsw
 
@@ -144,7 +144,8 @@ def _drop_oldest(entries: dict[Any, Any], count: int) -> None:
 
 def record_id(record: Record) -> str:
     """The id under which a record is stored."""
-    kind = type(record)  # quicker than `match`, and this is asked of every row
+    # Not `match` or `isinstance`, which take long to say no, and this is asked of every row.
+    kind = type(record)
     if kind is TurnAudit:
         return record.turn_id  # type: ignore[return-value]  # a turn's own id is never None
     if kind is ModelCall:
@@ -154,11 +155,13 @@ def record_id(record: Record) -> str:
 
 def is_open(record: Record) -> bool:
     """Whether a later revision is still to come, as far as the record says."""
-    if isinstance(record, TurnAudit):
+    kind = type(record)
+    if kind is ModelCall:
+        return cast(ModelCall, record).stream_state is None
+    if kind is TurnAudit:
+        turn = cast(TurnAudit, record)
         # An application tells of a turn that is over, maybe without a word on its outcome.
         return (
-            record.outcome is None
-            and record.duration_ms is None
-            and record.sources_by_field_json is None
+            turn.outcome is None and turn.duration_ms is None and turn.sources_by_field_json is None
         )
-    return isinstance(record, ModelCall) and record.stream_state is None
+    return False

@@ -8,16 +8,17 @@ turn that counts all there is takes it away. What is marked at the next start is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import apsw
 
 from everyturn.audit.records import (
-    AccessEvent,
     Group,
     ModelCall,
     QualityReview,
     Record,
+    RetrievalEvent,
+    ToolCall,
     TurnAudit,
 )
 from everyturn.audit.turn_state import counted_as
@@ -90,11 +91,9 @@ class Uncounted:
 
 def _is_counted_later(record: Record) -> bool:
     """Whether the turn's row tells of this record, and is written after it."""
-    kind = type(record)  # quicker than `match`, and this is asked of every row
-    if kind is TurnAudit or kind is AccessEvent:
-        return False
-    if isinstance(record, ModelCall):
-        return record.transport == "external"
-    if isinstance(record, QualityReview):
-        return record.review_source == "human"
-    return True
+    kind = type(record)
+    if kind is ModelCall:
+        return cast(ModelCall, record).transport == "external"
+    if kind is QualityReview:
+        return cast(QualityReview, record).review_source == "human"
+    return kind is ToolCall or kind is RetrievalEvent

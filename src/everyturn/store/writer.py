@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -178,13 +178,16 @@ class GroupWriter:
             self._queue.put(gathered)
 
     def _may_commit_here(self, gathered: list[_Waiting]) -> bool:
+        if not self._may_use_loop or self._is_closing or self._failure is not None:
+            return False
+        size = 0
+        for waiting in gathered:
+            if len(waiting.group.records) > LOOP_GROUP_RECORDS_MAX:
+                return False
+            size += waiting.bytes
         return (
-            self._may_use_loop
-            and not self._is_closing
-            and self._failure is None
+            size <= LOOP_BYTES_MAX
             and len(gathered) <= BATCH_GROUPS_MAX
-            and sum(waiting.bytes for waiting in gathered) <= LOOP_BYTES_MAX
-            and all(len(w.group.records) <= LOOP_GROUP_RECORDS_MAX for w in gathered)
             and self._clock() >= self._thread_until
         )
 
@@ -419,10 +422,13 @@ def group_bytes(group: Group) -> int:
     for medium in group.media:
         size += _ROW_BYTES + len(medium.data)
     for record in group.records:
-        if isinstance(record, ModelCall):
-            size += len(record.response_json or "") + len(record.parameters_json or "")
-        elif isinstance(record, TurnAudit):
-            size += len(record.user_text or "") + len(record.assistant_text or "")
-        elif not isinstance(record, AccessEvent):
+        kind = type(record)  # `isinstance` takes long to say no
+        if kind is ModelCall:
+            call = cast(ModelCall, record)
+            size += len(call.response_json or "") + len(call.parameters_json or "")
+        elif kind is TurnAudit:
+            turn = cast(TurnAudit, record)
+            size += len(turn.user_text or "") + len(turn.assistant_text or "")
+        elif kind is not AccessEvent:
             size += sum(len(v) for v in msgspec.structs.astuple(record) if isinstance(v, str))
     return size
