@@ -40,8 +40,12 @@ Durability = Literal["process", "disk"]
 
 PAGE_BYTES: Final = 4096
 _CACHE_KIB: Final = 4_000
-_STATEMENTS: Final = 200
-"""Prepared statements that are kept: one for each table and count of rows, and some others."""
+_STATEMENTS: Final = 64
+"""Places for prepared statements: each use of one takes the next place, and looking one up passes
+by all before it."""
+_GROUPS_MAX: Final = 8
+"""Groups that are written together where it is row by row: so the few statements of theirs come
+again before others took all places."""
 LOCK_WAIT_MS: Final = 2_000
 """How long a commit waits for a lock that a person's tool may hold."""
 
@@ -141,9 +145,11 @@ class SqliteStore:
         try:
             self._bring_keys(groups)
             self._cursor.execute("BEGIN IMMEDIATE")
-            for group in groups:
+            for at, group in enumerate(groups, 1):
                 if is_careful or not batch.add(group):
                     careful.add(self._db, batch, group)
+                if at % _GROUPS_MAX == 0 and rows_max == 1:
+                    batch.write()
             batch.write()
             self._uncounted.note(groups, batch)
             self._cursor.execute("COMMIT")
