@@ -116,10 +116,10 @@ class Lookup(Generic[V]):
                 self._remember(value, key)
 
     def added(self, entries: dict[V, int]) -> None:
-        """Take up rows that were committed."""
+        """Take up rows that were committed, in the order of their keys."""
         self._fresh.update(entries)
         if entries:
-            self.key_last = max(self.key_last, max(entries.values()))
+            self.key_last = next(reversed(entries.values()))
 
     def merge_slice(self) -> bool:
         """Move one slice to the index, in a transaction of its own; whether more is due."""
