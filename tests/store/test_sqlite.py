@@ -171,6 +171,24 @@ def test_revisions_may_come_out_of_order(store: SqliteStore) -> None:
         store.append([Group((msgspec.structs.replace(turn, user_text="Other"),))])
 
 
+def test_a_revision_that_was_read_back_is_known_when_it_comes_again(
+    open_store: Callable[[], SqliteStore],
+) -> None:
+    """Its digest is the same whoever made its values: defaults that a file or a sender spelled out
+    are those that nobody spelled."""
+    first = closed_turn(a_turn(user_text="Hello"))
+    spelled = msgspec.structs.replace(first, failure_type="".join(("no", "ne")))
+    last = msgspec.structs.replace(first, revision=first.revision + 1, assistant_text="Hi")
+    open_store().append([Group((first,))])
+
+    store = open_store()
+    store.append([Group((last,))])
+    for again in (first, spelled):
+        store.append([Group((again,))])
+
+    assert list(store.scan(TurnAudit)) == [last]
+
+
 def test_a_revision_may_change_time_and_turn(store: SqliteStore) -> None:
     """A later revision says when it was and which turn it belongs to, and is found there."""
     turn, other = a_turn(), a_turn()

@@ -63,6 +63,10 @@ class RowCodec:
         self._defaults = {column.name: column.default for column in log.columns}
         self._reals_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "real")
         self._plain_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "text")
+        # JSON leaves a default out only where the value is that very object: omit_defaults of msgspec.
+        self._text_defaults = tuple(
+            (i, c.default) for i, c in enumerate(log.columns) if isinstance(c.default, str)
+        )
         self._later_at = tuple(own.index(column.name) for column in schema.later_columns(log))
         self.key_column = schema.row_key(log)
         self.is_turn = log.is_turn
@@ -186,6 +190,9 @@ class RowCodec:
         for at in self._reals_at:
             if type(values[at]) is int:
                 is_canonical = False
+        for at, default in self._text_defaults:
+            if values[at] is not default and values[at] == default:
+                return _ENCODER.encode(self._made_of(values)), is_canonical
         return _ENCODER.encode(record), is_canonical
 
     def open_data_carefully(self, record: Record) -> bytes:
@@ -259,7 +266,10 @@ class RowCodec:
                 row[at] = text_columns.unescape(row[at])
         return self._made_of(row)
 
-    def _made_of(self, row: Sequence[Any]) -> Record:
+    def _made_of(self, row: list[Any]) -> Record:
+        for at, default in self._text_defaults:
+            if row[at] == default:
+                row[at] = default
         return self.log.type(**dict(zip(self._defaults, row, strict=True)))
 
 
