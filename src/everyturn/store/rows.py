@@ -63,7 +63,7 @@ class RowCodec:
         self._defaults = {column.name: column.default for column in log.columns}
         self._reals_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "real")
         self._plain_at = tuple(i for i, c in enumerate(log.columns) if c.kind == "text")
-        # JSON leaves a default out only where the value is that very object: omit_defaults of msgspec.
+        # JSON leaves a default out where the value is that very object (omit_defaults of msgspec).
         self._text_defaults = tuple(
             (i, c.default) for i, c in enumerate(log.columns) if isinstance(c.default, str)
         )
