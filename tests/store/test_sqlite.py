@@ -158,58 +158,6 @@ def test_other_content_under_a_stored_key_is_refused(
     assert all_records(store) == before
 
 
-def test_revisions_may_come_out_of_order(store: SqliteStore) -> None:
-    """An older revision that comes late leaves the row, and is known from then on."""
-    turn = a_turn(user_text="Hello")
-    store.append([Group((closed_turn(turn),))])
-
-    store.append([Group((turn,))])
-    store.append([Group((turn,))])
-
-    assert list(store.scan(TurnAudit)) == [closed_turn(turn)]
-    with pytest.raises(RecordRefused):
-        store.append([Group((msgspec.structs.replace(turn, user_text="Other"),))])
-
-
-def test_a_revision_that_was_read_back_is_known_when_it_comes_again(
-    open_store: Callable[[], SqliteStore],
-) -> None:
-    """Its digest is the same whoever made its values: defaults that a file or a sender spelled out
-    are those that nobody spelled."""
-    first = closed_turn(a_turn(user_text="Hello"))
-    spelled = msgspec.structs.replace(first, failure_type="".join(("no", "ne")))
-    last = msgspec.structs.replace(first, revision=first.revision + 1, assistant_text="Hi")
-    open_store().append([Group((first,))])
-
-    store = open_store()
-    store.append([Group((last,))])
-    for again in (first, spelled):
-        store.append([Group((again,))])
-
-    assert list(store.scan(TurnAudit)) == [last]
-
-
-def test_a_revision_may_change_time_and_turn(store: SqliteStore) -> None:
-    """A later revision says when it was and which turn it belongs to, and is found there."""
-    turn, other = a_turn(), a_turn()
-    call = a_call(turn)
-    store.append([Group((turn, other, call))])
-
-    moved = closed_call(call, turn_id=other.turn_id, timestamp=call.timestamp + 1)
-    closed = closed_turn(turn)
-    store.append([Group((moved, closed))])
-    later = closed_turn(closed, timestamp=turn.timestamp + 1)
-    store.append([Group((later,))])
-
-    assert list(store.scan(ModelCall)) == [moved]
-    assert next(store.scan(TurnAudit)) == later
-    with open_reader(store.folder) as reader:
-        calls = [(reader.turn(one.turn_id) or {})["model_calls"] for one in (turn, other)]
-        latest = [row["timestamp"] for row in reader.turns(since=later.timestamp)]
-    assert [len(found) for found in calls] == [0, 1]
-    assert latest == [later.timestamp]
-
-
 def test_many_rows_of_one_turn_stay_together(open_store: Callable[[], SqliteStore]) -> None:
     """A turn that many calls join, over restarts and beside other turns, is read in order."""
     turn = a_turn()
