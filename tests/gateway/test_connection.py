@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from everyturn.errors import Failure
-from everyturn.gateway.connection import SILENT_BYTES_MAX, ClientConnection, Patience
+from everyturn.gateway.connection import SILENT_BYTES_MAX, WAITING_MAX, ClientConnection, Patience
 from everyturn.gateway.http import Exchange
 from everyturn.mock.script import HANG, Pause, Script
 from tests.gateway.test_answers import DONE, FINISH, chunk
@@ -301,6 +301,40 @@ async def test_a_body_has_its_time() -> None:
 
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert answer.endswith(b"invalid_value")
+
+
+async def test_requests_that_wait_are_bounded(tmp_path: Path) -> None:
+    """A client that sends faster than it is answered is read no further, also between answers."""
+    ask = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-a: " + b"a" * 970 + b"\r\n\r\n"
+    count, most = 2000, 0
+    async with gateway_and_mock(tmp_path / "data") as (running, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.gateway.port)
+        connections: Any = running.gateway._server.server_state.connections
+        writer.write(ask * count)
+        answers = b""
+        async with asyncio.timeout(20):
+            while answers.count(b'{"status":"alive"}') < count:
+                answers += await reader.read(65536)
+                most = max([most, *(len(one._waiting) for one in connections)])
+        writer.close()
+
+    assert 0 < most < 256 * 1024 // len(ask) + WAITING_MAX  # What asyncio reads at once.
+
+
+async def test_a_client_is_seen_to_leave_with_a_request_waiting(tmp_path: Path) -> None:
+    """A further request that it sent before does not hide that it is gone: the call ends."""
+    async with gateway_and_mock(tmp_path / "data") as (running, mock):
+        mock.add("m", Script.sse([HANG]))
+        _, writer = await asyncio.open_connection("127.0.0.1", running.gateway.port)
+        writer.write(post())
+        await until(lambda: len(mock.requests) == 1)
+        writer.write(post())
+        connections: Any = running.gateway._server.server_state.connections
+        await until(lambda: any(one._waiting for one in connections))
+        writer.close()
+        async with asyncio.timeout(2):
+            await until(lambda: running.gateway.app.chat.open_turns == 0)
+        assert len(mock.requests) == 1
 
 
 async def test_an_answer_that_nobody_reads_is_given_up() -> None:

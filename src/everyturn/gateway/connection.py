@@ -8,8 +8,8 @@ WebSockets of workers, is passed over and the request served, as RFC 9110 sectio
 client makes it with every request. A client of HTTP/1.0 gets no chunks.
 
 Rests on httptools (llhttp) for the framing. A protocol of asyncio by its methods, without the base
-class. Requests that come before the answer to an earlier one wait behind it; meanwhile the socket
-is not read.
+class. Requests that come before the answer to an earlier one wait behind it; the socket is read
+meanwhile, for a client that leaves is only seen there, until enough of them wait.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ SILENT_BYTES_MAX: Final = 64 * 1024
 beyond. nginx takes 32 KiB of head, Node 16."""
 UNREAD_BYTES_MAX: Final = 64 * 1024
 """Of a body, at which the socket is no longer read; one read may go beyond."""
+WAITING_MAX: Final = 8
+"""Requests behind the one that is answered, at which the socket is no longer read; one read may go
+beyond."""
 
 _FRAMING: Final = (b"content-length", b"transfer-encoding")
 PATIENCE: Final = Patience()
@@ -267,8 +270,9 @@ class ClientConnection:
         if before is None or before.is_answered:
             self._start(request)
         else:
-            self.flow.pause_reading()
             self._waiting.append(request)
+            if len(self._waiting) >= WAITING_MAX:
+                self.flow.pause_reading()
 
     def _start(self, request: ClientRequest) -> None:
         self._answering = request
@@ -319,12 +323,17 @@ class ClientConnection:
         self._state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
         if self._waiting:
             self._start(self._waiting.popleft())
         elif self.deadline == inf:  # Else a further head has begun, which has a time of its own.
             self._is_resting = True
             self._expect_head(self._keep_alive_s)
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Read the socket again, unless enough requests wait already."""
+        if len(self._waiting) < WAITING_MAX:
+            self.flow.resume_reading()
 
     def date_line(self) -> bytes:
         """The headers that the server sends with every answer: the date, of this second."""

@@ -256,7 +256,7 @@ class ClientRequest:
             self._tell_soon()
         elif connection.flow.read_paused:
             # An end is only seen while the socket is read.
-            connection.loop.call_later(DISCONNECT_WATCH_S, connection.flow.resume_reading)
+            connection.loop.call_later(DISCONNECT_WATCH_S, connection.read_on)
 
     def stop_watching(self) -> None:
         """The task is not cancelled any more."""
