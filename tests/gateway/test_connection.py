@@ -303,6 +303,19 @@ async def test_a_body_has_its_time() -> None:
     assert answer.endswith(b"invalid_value")
 
 
+@pytest.mark.parametrize("more", [b"", b"x" * 10], ids=["nothing", "some more"])
+async def test_a_body_that_is_passed_over_has_its_time(more: bytes) -> None:
+    """What is left of a body that was refused does not keep its connection for good."""
+    async with impatient(body_s=0.1) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(post(body=b"x" * 5000)[:-1000])
+        async with asyncio.timeout(3):
+            assert (await reader.readuntil(b"request_too_large")).startswith(b"HTTP/1.1 413 ")
+            writer.write(more)
+            assert await reader.read() == b""
+        writer.close()
+
+
 async def test_requests_that_wait_are_bounded(tmp_path: Path) -> None:
     """A client that sends faster than it is answered is read no further, also between answers."""
     ask = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nx-a: " + b"a" * 970 + b"\r\n\r\n"

@@ -168,8 +168,12 @@ class ClientConnection:
             return
         if self._has_progressed:
             self._silent_bytes = 0
-            if is_first and self._is_between and self._newest is not None:
-                self._known = KnownHead.of(self._newest, data)
+            newest = self._newest
+            assert newest is not None  # A head came, now or before.
+            if newest.is_answered:
+                self._rest()
+            elif is_first and self._is_between:
+                self._known = KnownHead.of(newest, data)
             return
         self._silent_bytes += len(data)
         if self._silent_bytes > SILENT_BYTES_MAX:
@@ -326,14 +330,19 @@ class ClientConnection:
         if self._waiting:
             self._start(self._waiting.popleft())
         elif self.deadline == inf:  # Else a further head has begun, which has a time of its own.
-            self._is_resting = True
-            self._expect_head(self._keep_alive_s)
+            self._rest()
         self.read_on()
 
     def read_on(self) -> None:
         """Read the socket again, unless enough requests wait already."""
         if len(self._waiting) < WAITING_MAX:
             self.flow.resume_reading()
+
+    def _rest(self) -> None:
+        """No answer is due: a further request has its time, or what is left of a body that was not
+        wanted and is passed over."""
+        self._is_resting = not self._is_in_body
+        self._expect_head(self.patience.body_s if self._is_in_body else self._keep_alive_s)
 
     def date_line(self) -> bytes:
         """The headers that the server sends with every answer: the date, of this second."""
