@@ -107,6 +107,23 @@ def test_compiled_source_does_without(pattern: str, why: str) -> None:
     assert not found, why
 
 
+def test_nothing_is_awaited_while_an_exception_is_handled() -> None:
+    """A compiled coroutine that waits inside `except` or `finally` leaves its exception with the
+    thread, where what runs meanwhile takes it for its own."""
+    waits = (ast.Await, ast.AsyncFor, ast.AsyncWith)
+    found = [
+        f"{path.relative_to(ROOT)}:{inner.lineno}"
+        for path in COMPILED
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Try)
+        for part in (*node.handlers, *node.finalbody)
+        for inner in ast.walk(part)
+        if isinstance(inner, waits)
+    ]
+
+    assert not found
+
+
 def test_no_literal_holds_half_a_surrogate_pair() -> None:
     """A literal of C is UTF-8, which has no lone surrogates."""
     found = [

@@ -108,25 +108,38 @@ class App:
             return
         exchange = Exchange(scope)
         _identify(exchange, self._recording)
+        ended: BaseException | None = None
+        try:
+            await self._serve(exchange)
+        except BaseException as thrown:  # noqa: BLE001 - raised again below, when it is recorded
+            ended = thrown
+        if self._counted(exchange):
+            await self._recording.access(exchange)
+        if ended is not None:
+            raise ended
+
+    async def _serve(self, exchange: Exchange) -> None:
+        """Answer one request, or refuse it."""
+        failure: Failure | None = None
         try:
             await self._handler(exchange)(exchange)
         except ClientGone:
             pass  # Nobody is left to answer; the access record has no status.
-        except Failure as failure:
-            await _refuse(exchange, failure)
+        except Failure as refused:
+            failure = refused
         except Exception as bug:  # noqa: BLE001 - the client gets a typed answer, the log the places
             self._log.bug("request.failed", bug, request_id=exchange.request_id)
             if not exchange.is_started:
-                await _refuse(exchange, InternalError("the gateway failed in this request"))
-        finally:
-            if self._counted(exchange):
-                await self._recording.access(exchange)
+                failure = InternalError("the gateway failed in this request")
+        if failure is not None:
+            await _refuse(exchange, failure)
 
     async def _link(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a worker's WebSocket, or refuse it in HTTP. Its access record is of the opening."""
         exchange = Exchange(scope)
         _identify(exchange, self._recording)
         name = None
+        failure: Failure | None = None
         await receive()  # The server's word that somebody wants to connect.
         try:
             host = _host(exchange)
@@ -139,14 +152,15 @@ class App:
             name = await self.door.admit(exchange)
             exchange.status = 101
             await send({"type": "websocket.accept"})
-        except Failure as failure:
-            await refuse_link(exchange, failure, send)
+        except Failure as refused:
+            failure = refused
         except OSError:
             name = None  # It left again; the access record tells how far it came.
         except Exception as bug:  # noqa: BLE001 - as of every request
             self._log.bug("request.failed", bug, request_id=exchange.request_id)
-            failed = InternalError("the gateway failed in this request")
-            await refuse_link(exchange, failed, send)
+            failure = InternalError("the gateway failed in this request")
+        if failure is not None:
+            await refuse_link(exchange, failure, send)
         if self._counted(exchange):
             await self._recording.access(exchange)
         if name is not None:

@@ -119,24 +119,30 @@ class ChatService:
 
     async def _turn(self, exchange: Exchange, task: Task) -> None:
         request: ChatRequest | None = None
+        failure: Failure | None = None
         try:
             request = parse_chat_request(
                 await exchange.body(self._request_bytes_max), bytes_max=self._request_bytes_max
             )
             if request.envelope is not None:
                 _adopt(exchange, request.envelope, self._recording)
-        except Failure as failure:
-            await (await self._recording.turn(exchange)).refuse(failure, request)
-            raise
+        except Failure as refused:
+            failure = refused
         record = await self._recording.turn(exchange)
+        if failure is not None or request is None:
+            assert failure is not None  # What is not read is refused.
+            await record.refuse(failure, request)
+            raise failure
         call_span = ids.span_id(random.getrandbits(64))
         try:
             model = self._models.get(request.model)
             encoded = encode(request, model.target, api_key=model.api_key)
             await record.open(request, model, encoded, call_span)
-        except Failure as failure:
+        except Failure as refused:
+            failure = refused
+        if failure is not None:
             await record.refuse(failure, request)
-            raise
+            raise failure
         plan = CallPlan(
             request=request,
             target=model.target,
@@ -151,8 +157,8 @@ class ChatService:
         self.metrics.call(model.target.name, result)
         try:
             await record.close(result)
-        except AuditUnavailable as failure:
-            result.failure = failure
+        except AuditUnavailable as unwritten:
+            result.failure = unwritten
         if exchange.request.is_blocked:
             await exchange.request.unblocked()
         _end(exchange, result, call)
