@@ -58,8 +58,9 @@ TOOL_STATUSES: Final = ("ok", "error", "timeout", "cancelled", "partial")
 ReviewSource = Literal["human", "eval", "heuristic", "llm-judge"]
 REVIEW_SOURCES: Final = ("human", "eval", "heuristic", "llm-judge")
 
-REDACTIONS_NONE: Final = "{}"
-"""`redactions_json` of a row in which no rule found anything."""
+REDACTIONS_NONE: str = "{}"
+"""`redactions_json` of a row in which no rule found anything. Not `Final`, which compiled code copies:
+JSON leaves a default out where the value is that very object."""
 
 
 class ContentRef(msgspec.Struct, frozen=True, gc=False):

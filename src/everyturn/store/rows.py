@@ -55,7 +55,7 @@ class RowCodec:
     def __init__(self, log: schema.Log) -> None:
         self.log = log
         self._names = schema.row_columns(log)
-        own = tuple(column.name for column in log.columns)
+        self._own = own = tuple(column.name for column in log.columns)
         self._turn_at = own.index("turn_id")
         self._listed_at = tuple(own.index(column.name) for column in log.listed)
         self._texts = tuple((i, c) for i, c in enumerate(log.columns) if c.kind in ("text", "json"))
@@ -192,7 +192,7 @@ class RowCodec:
                 is_canonical = False
         for at, default in self._text_defaults:
             if values[at] is not default and values[at] == default:
-                return _ENCODER.encode(self._made_of(values)), is_canonical
+                record = msgspec.structs.replace(record, **{self._own[at]: default})
         return _ENCODER.encode(record), is_canonical
 
     def open_data_carefully(self, record: Record) -> bytes:
