@@ -125,13 +125,24 @@ $(STAMPS)/dev: requirements-dev.lock requirements-model.lock pyproject.toml | $(
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/demo $@
 
-# From the packages of .venv, the compiler of types among them, so that nothing is fetched.
-$(NATIVE)/.built: $(NATIVE_SOURCES) $(STAMPS)/dev setup.py pyproject.toml
+# From the packages of .venv, the compiler of types among them, so that nothing is fetched. gcc compiles
+# twice: what a load ran often is put together in the second build, and the rest is made small. Another
+# compiler has counts of another form, and compiles once.
+COMPILED_WHEEL = rm -rf build/wheel build/lib.* build/temp.* && EVERYTURN_NATIVE=1 $(BIN)/python -m pip wheel \
+	--disable-pip-version-check --no-input -q --no-deps --no-build-isolation --no-index --wheel-dir build/wheel .
+C_COMPILER = $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_config_var("CC"))')
+
+$(NATIVE)/.built: $(NATIVE_SOURCES) $(STAMPS)/dev setup.py pyproject.toml benchmarks/profile_load.py
+	@rm -rf $(NATIVE) build/counting build/profile
+	@if $(C_COMPILER) --version | grep -q 'Free Software Foundation'; then \
+	echo "Compiling everyturn so that it counts what runs; this takes two minutes" \
+	&& export EVERYTURN_NATIVE_PROFILE=count && $(COMPILED_WHEEL) \
+	&& $(PIP_INSTALL) --no-deps --no-index --target build/counting build/wheel/*.whl \
+	&& $(BIN)/python -m benchmarks.profile_load build/counting; fi
 	@echo "Compiling everyturn into $(NATIVE); this takes a minute or two"
-	@rm -rf $(NATIVE) build/wheel build/lib.* build/temp.*
-	@EVERYTURN_NATIVE=1 $(BIN)/python -m pip wheel --disable-pip-version-check --no-input -q \
-	--no-deps --no-build-isolation --no-index --wheel-dir build/wheel .
+	@if [ -d build/profile ]; then export EVERYTURN_NATIVE_PROFILE=use; fi; $(COMPILED_WHEEL)
 	@$(PIP_INSTALL) --no-deps --no-index --target $(NATIVE) build/wheel/*.whl
+	@rm -rf build/counting build/profile
 	@touch $@
 
 tests/node/node_modules/.installed: tests/node/package-lock.json tests/node/package.json

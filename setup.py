@@ -3,6 +3,9 @@
 What the package is stands in pyproject.toml. Without that variable this file adds nothing, and an
 install is pure Python that needs no compiler; so is an editable one, whose source is what runs.
 With it, mypyc translates the modules of `[tool.everyturn.native]` to C, from the same source.
+
+`EVERYTURN_NATIVE_PROFILE=count` makes a build that counts what runs, into build/profile;
+`=use` one that is laid out by these counts. `make native` does both, with a load in between.
 """
 
 from __future__ import annotations
@@ -20,6 +23,14 @@ from setuptools.command.build_ext import build_ext
 ROOT: Final = Path(__file__).resolve().parent
 OPTIONS: Final = ("--config-file=", "--strict", f"--cache-dir={os.devnull}")
 """Of the type checker, whose types the compiler goes by."""
+PROFILE: Final = ROOT / "build" / "profile"
+PROFILE_FLAGS: Final = {
+    "count": [f"-fprofile-generate={PROFILE}", "-fprofile-update=prefer-atomic"],
+    # What no turn of the load came to has no counts, and is made small.
+    "use": [f"-fprofile-use={PROFILE}", "-Wno-missing-profile"],
+}
+"""Of gcc. Source: its manual, "Program Instrumentation Options" and "Options That Control
+Optimization"."""
 
 
 class ManyAtOnce(build_ext):
@@ -82,9 +93,12 @@ def main() -> None:
     extensions = mypycify(
         [*OPTIONS, *paths], opt_level="2", debug_level="0", multi_file=True, group_name="everyturn"
     )
+    profile = PROFILE_FLAGS.get(os.environ.get("EVERYTURN_NATIVE_PROFILE", ""), [])
     for extension in extensions:
         # One function calls another without a look at a table of what might stand in for it.
-        extension.extra_compile_args.append("-fvisibility=hidden")
+        more = ["-fvisibility=hidden", *profile]
+        extension.extra_compile_args = [*extension.extra_compile_args, *more]
+        extension.extra_link_args = [*extension.extra_link_args, *profile]
     setup(setup_requires=needed, ext_modules=extensions, cmdclass={"build_ext": ManyAtOnce})
 
 

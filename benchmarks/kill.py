@@ -103,8 +103,10 @@ async def _first_answer(tally: Tally, clients: list[asyncio.Task[None]]) -> None
         await asyncio.sleep(0.01)
 
 
-async def start_gateway(config: Path) -> tuple[asyncio.subprocess.Process, int]:
-    """A gateway process and its port, once it listens."""
+async def start_gateway(
+    config: Path, environment: dict[str, str] | None = None
+) -> tuple[asyncio.subprocess.Process, int]:
+    """A gateway process and its port, once it listens. environment: its own; this one's if None."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -113,6 +115,7 @@ async def start_gateway(config: Path) -> tuple[asyncio.subprocess.Process, int]:
         "--config",
         str(config),
         stderr=asyncio.subprocess.PIPE,
+        env=environment,
     )
     assert process.stderr is not None
     try:

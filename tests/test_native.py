@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import pytest
 
+from benchmarks import profile_load
+from everyturn.store.reader import Reader
 from tests.support.native import NEED_THE_INTERPRETER
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -145,3 +147,14 @@ def test_tests_that_need_the_interpreter_exist() -> None:
 
         assert (ROOT / file).is_file(), name
         assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8") or not test, name
+
+
+async def test_the_load_of_the_profile_meets_every_kind_of_answer(tmp_path: Path) -> None:
+    """A gateway answers all of what the compiler is to learn from, and ends by itself."""
+    answered, asked_for = await profile_load.run(SRC, tmp_path, ordinary=20)
+
+    assert answered == asked_for
+    assert asked_for > 20 + 2 * len(profile_load.scenarios())
+    with Reader(tmp_path / "data") as reader:
+        kinds = {turn["failure_type"] for turn in reader.turns(limit=1_000)}
+    assert kinds >= {"none", "adapter_error", "provider_error"}

@@ -59,8 +59,8 @@ ReviewSource = Literal["human", "eval", "heuristic", "llm-judge"]
 REVIEW_SOURCES: Final = ("human", "eval", "heuristic", "llm-judge")
 
 REDACTIONS_NONE: str = "{}"
-"""`redactions_json` of a row in which no rule found anything. Not `Final`, which compiled code copies:
-JSON leaves a default out where the value is that very object."""
+"""`redactions_json` of a row in which no rule found anything. Not `Final`, which compiled code
+copies: JSON leaves a default out where the value is that very object."""
 
 
 class ContentRef(msgspec.Struct, frozen=True, gc=False):
