@@ -4,15 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from everyturn.audit.records import Group
+from everyturn.store import lookup
 from everyturn.store.lookup import MERGE_ENTRIES_MIN, TURNS, Lookup, turn_hash
 from everyturn.store.reader import open_reader
 from everyturn.store.sqlite import SqliteStore
-from tests.support.store_records import a_turn, a_turn_id
+from tests.support.store_records import a_turn, a_turn_id, an_index, group_of
 
 INDEXED = "SELECT count(*) FROM turn_ids_lookup"
 
@@ -116,3 +118,33 @@ def test_a_reader_finds_turns_on_both_sides_of_the_index(store: SqliteStore) -> 
 def test_any_text_has_a_place_in_the_index(text: str) -> None:
     """Ids of any form hash to what an integer column holds."""
     assert -(2**63) <= turn_hash(text) < 2**63
+
+
+def test_what_only_the_index_holds_is_not_stored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many groups one commit holds, and whoever commits them: their turns and contents are
+    found again."""
+    monkeypatch.setattr(lookup, "MERGE_ENTRIES_MIN", 8)
+    messages = [b'{"role":"user","content":"%d"}' % number for number in range(20)]
+    turns = [a_turn() for _ in messages]
+    counts = "SELECT (SELECT count(*) FROM turn_ids), (SELECT count(*) FROM contents)"
+
+    for is_on_loop in (False, True, True, False):
+        store = SqliteStore(tmp_path / "data")
+        index = an_index(node_first=store.node_last + 1)
+        groups: list[Group] = []
+        for turn, message in zip(turns, messages, strict=True):
+            group, _ = group_of(turn, index, [message])
+            groups.append(msgspec.structs.replace(group, records=(*group.records[1:],)))
+        if is_on_loop:
+            assert store.try_append(groups)
+        else:
+            store.append(groups)
+        while store.tend():
+            pass
+        store.close()
+
+    with apsw.Connection(str(tmp_path / "data" / "everyturn.db")) as db:
+        assert db.execute(INDEXED).get == len(turns)
+        assert db.execute(counts).fetchone() == (len(turns), len(messages))

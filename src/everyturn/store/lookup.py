@@ -11,8 +11,9 @@ The index holds a 63-bit hash; the value itself decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
+from functools import cache
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import apsw
 
@@ -22,7 +23,8 @@ MERGE_ENTRIES_MIN: Final = 16_384
 """Entries that come together before they are merged; readers scan up to twice as many."""
 _SLICE_ENTRIES: Final = 128
 _CACHE_ENTRIES_MAX: Final = 32_768
-_QUERY_VALUES_MAX: Final = 256
+QUERY_VALUES_MAX: Final = 256
+"""Values that one statement asks for."""
 
 
 def turn_hash(turn_id: str) -> int:
@@ -65,6 +67,8 @@ class Lookup(Generic[V]):
 
     def __init__(self, db: apsw.Connection, table: Table[V]) -> None:
         self._db = db
+        self._cursor = db.cursor()
+        """For questions: one each time would cost as much as what it asks."""
         self._table = table
         self._fresh: dict[V, int] = {}
         """What the index does not hold yet."""
@@ -96,23 +100,25 @@ class Lookup(Generic[V]):
         key = self._fresh.get(value)
         return key if key is not None else self._cache.get(value)
 
-    def ask(self, values: Iterable[V]) -> None:
-        """Bring the keys of these values to memory, of those that are stored."""
+    def ask(self, values: Iterable[V], *, at_once: int = QUERY_VALUES_MAX) -> None:
+        """Bring the keys of these values to memory, of those that are stored.
+
+        at_once: how many one statement asks for, a power of two.
+        """
         if not self.is_indexed:
             return
         rest = [v for v in values if v not in self._fresh and v not in self._cache]
         table = self._table
-        for start in range(0, len(rest), _QUERY_VALUES_MAX):
-            some = rest[start : start + _QUERY_VALUES_MAX]
-            marks = ",".join("?" * _power_of_two(len(some)))
+        for start in range(0, len(rest), at_once):
+            some = rest[start : start + at_once]
             hashes: list[int | None] = [table.hash(value) for value in some]
-            # Padded, so that a few prepared statements serve every count.
-            hashes += [None] * (_power_of_two(len(some)) - len(some))
-            for value, key in self._db.execute(
-                f"SELECT t.{table.value}, t.{table.key} FROM {table.name}_lookup l"
-                f" JOIN {table.name} t ON t.{table.key} = l.{table.key} WHERE l.hash IN ({marks})",
-                hashes,
-            ):
+            count = len(some)
+            if count & (count - 1):
+                # Padded, so that a few prepared statements serve every count.
+                count = _power_of_two(count)
+                hashes += [None] * (count - len(some))
+            found: list[Any] = self._cursor.execute(_ask_sql(table, count), hashes).fetchall()
+            for value, key in found:
                 self._remember(value, key)
 
     def added(self, entries: dict[V, int]) -> None:
@@ -161,6 +167,16 @@ class Lookup(Generic[V]):
             for old in list(islice(self._cache, _CACHE_ENTRIES_MAX // 8)):
                 del self._cache[old]
         self._cache[value] = key
+
+
+@cache
+def _ask_sql(table: Table[Any], count: int) -> str:
+    """SQL that gives value and key of what is stored under any of `count` hashes."""
+    marks = ",".join("?" * count)
+    return (
+        f"SELECT t.{table.value}, t.{table.key} FROM {table.name}_lookup l"
+        f" JOIN {table.name} t ON t.{table.key} = l.{table.key} WHERE l.hash IN ({marks})"
+    )
 
 
 def indexed_to_sql(table: str) -> str:

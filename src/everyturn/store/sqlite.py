@@ -29,6 +29,7 @@ from everyturn.store.batch import ROWS_MAX, SET_NUMBER_SQL, Batch
 from everyturn.store.folder import FolderLock, prepare
 from everyturn.store.keeper import LOG_PAGES_MAX, Keeper
 from everyturn.store.kept import Expiry
+from everyturn.store.lookup import QUERY_VALUES_MAX
 from everyturn.store.rows import CODECS
 from everyturn.store.search import forget_erased
 from everyturn.store.standing import tally_of
@@ -142,15 +143,18 @@ class SqliteStore:
 
     def _append(self, groups: Sequence[Group], rows_max: int, *, is_careful: bool) -> None:
         batch = Batch(self._db, self._memory, self._cursor, rows_max=rows_max)
+        together = _GROUPS_MAX if rows_max == 1 else max(1, len(groups))
+        at_once = 1 if rows_max == 1 else QUERY_VALUES_MAX
         try:
-            self._bring_keys(groups)
+            # Before any question: each has its own transaction where it finds none.
             self._cursor.execute("BEGIN IMMEDIATE")
-            for at, group in enumerate(groups, 1):
-                if is_careful or not batch.add(group):
-                    careful.add(self._db, batch, group)
-                if at % _GROUPS_MAX == 0 and rows_max == 1:
-                    batch.write()
-            batch.write()
+            for start in range(0, len(groups), together):
+                some = groups[start : start + together]
+                self._bring_keys(some, at_once)
+                for group in some:
+                    if is_careful or not batch.add(group):
+                        careful.add(self._db, batch, group)
+                batch.write()
             self._uncounted.note(groups, batch)
             self._cursor.execute("COMMIT")
         except apsw.ConstraintError:
@@ -168,15 +172,30 @@ class SqliteStore:
         batch.committed()
         self._uncounted.committed()
 
-    def _bring_keys(self, groups: Sequence[Group]) -> None:
-        if self._memory.turns.is_indexed:
-            self._memory.turns.ask(
-                {r.turn_id for group in groups for r in group.records if r.turn_id is not None}
-            )
-        if self._memory.contents.is_indexed:
-            addresses = {c.address for group in groups for c in group.contents}
-            addresses.update(n.address for group in groups for n in group.nodes)
-            self._memory.contents.ask(addresses)
+    def _bring_keys(self, groups: Sequence[Group], at_once: int) -> None:
+        turns, contents = self._memory.turns, self._memory.contents
+        if turns.is_indexed:
+            turn_ids: set[str] = set()
+            for group in groups:
+                last: str | None = None
+                for record in group.records:
+                    turn_id = record.turn_id
+                    if turn_id is not None and turn_id != last:
+                        last = turn_id
+                        if turns.find(turn_id) is None:
+                            turn_ids.add(turn_id)
+            turns.ask(turn_ids, at_once=at_once)
+        if contents.is_indexed:
+            addresses: set[bytes] = set()
+            for group in groups:
+                for content in group.contents:
+                    if contents.find(content.address) is None:
+                        addresses.add(content.address)
+                for node in group.nodes:
+                    address = node.address
+                    if address not in addresses and contents.find(address) is None:
+                        addresses.add(address)
+            contents.ask(addresses, at_once=at_once)
 
     def _roll_back(self) -> None:
         if self._db.in_transaction:
