@@ -40,7 +40,10 @@ R = TypeVar("R", bound=Record)
 Durability = Literal["process", "disk"]
 
 PAGE_BYTES: Final = 4096
-_CACHE_KIB: Final = 4_000
+_CACHE_KIB: Final = 512
+"""Few pages, which stay in the processor's own cache: most are written once and not read again."""
+_SPILL_PAGES: Final = 1_000
+"""Pages that one transaction may hold before some of them are written early."""
 _STATEMENTS: Final = 64
 """Places for prepared statements: each use of one takes the next place, and looking one up passes
 by all before it."""
@@ -392,6 +395,7 @@ def _open(path: Path, durability: Durability, lock_wait_ms: int) -> apsw.Connect
         db.pragma("journal_mode", "wal")
         db.pragma("synchronous", "FULL" if durability == "disk" else "NORMAL")
         db.pragma("cache_size", -_CACHE_KIB)
+        db.pragma("cache_spill", _SPILL_PAGES)
         db.pragma("temp_store", "MEMORY")
         db.wal_autocheckpoint(0)
     except apsw.Error as failure:
