@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from everyturn.audit.content import ContentIndex
 from everyturn.audit.records import Group, ModelCall, TurnAudit
 from everyturn.audit.redact import NONE_FOUND, Redacted
 from everyturn.store import careful, state
+from everyturn.store.batch import ranges_of
 from everyturn.store.rows import CODECS, NOWHERE_ELSE
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.state import is_open
@@ -121,6 +123,16 @@ def test_the_quick_way_is_the_careful_one(texts: list[str | None], cost: float |
         assert data == codec.open_data_carefully(record)
         assert not is_canonical or codec.digest(record, data) == codec.digest(record)
         assert codec.digest(record) == codec.digest(codec.canonical(record))
+
+
+@given(st.lists(st.integers(0, 40), min_size=1))
+def test_neighbours_are_deleted_together(keys: list[int]) -> None:
+    """The ranges hold each key and no other, and no two of them touch."""
+    ranges = ranges_of(list(keys))
+
+    held = [key for first, last in ranges for key in range(first, last + 1)]
+    assert held == sorted(set(keys))
+    assert all(first > last + 1 for (_, last), (first, _) in pairwise(ranges))
 
 
 def test_a_turn_and_a_call_are_open_until_they_say_how_they_ended() -> None:

@@ -55,7 +55,9 @@ def _insert_sql(table: str, width: int, count: int) -> str:
 
 @cache
 def _delete_open_sql(count: int) -> str:
-    return f"DELETE FROM open_records WHERE open_key IN ({','.join('?' * count)})"
+    """SQL that deletes `count` ranges: the row of a turn and that of its first call are neighbours,
+    and a list of keys would be put into a table of its own first."""
+    return "DELETE FROM open_records WHERE " + " OR ".join(["open_key BETWEEN ? AND ?"] * count)
 
 
 _insert_turn_ids_sql = partial(_insert_sql, "turn_ids", 2)
@@ -120,7 +122,7 @@ class Batch:
         """Keys of turns without a row that get one here."""
         self._last_rows: dict[RowsOf, int] = {}
         self._open_rows: list[_Row] = []
-        self._closed_keys: list[_Row] = []
+        self._closed_keys: list[int] = []
         self._turn_key_last = memory.turns.key_last
         self._content_key_last = memory.contents.key_last
         self._turn_id_rows: list[_Row] = []
@@ -369,7 +371,7 @@ class Batch:
                 self._inserts[kind].append(row)
             elif before.is_open:
                 self._inserts[kind].append(row)
-                self._closed_keys.append((codec.open_key(key),))
+                self._closed_keys.append(codec.open_key(key))
             elif codec.is_turn and (
                 _time_of(record) != before.record.timestamp or key in self._retimed
             ):
@@ -419,7 +421,9 @@ class Batch:
             for row in self._retimed.values():
                 self._cursor.execute(CODECS[TurnAudit].careful_replace_sql, row)
             self._retimed.clear()
-        self._write_rows(_delete_open_sql, self._closed_keys)
+        if self._closed_keys:
+            self._write_rows(_delete_open_sql, ranges_of(self._closed_keys))
+            self._closed_keys.clear()
 
     def _write_rows(self, sql_of: Callable[[int], str], rows: list[_Row]) -> None:
         """Execute a statement for rows of values. sql_of: the statement for so many of them."""
@@ -459,6 +463,20 @@ class Batch:
 def _time_of(record: Record) -> int:
     """When a turn or a call opened."""
     return cast("TurnAudit | ModelCall", record).timestamp
+
+
+def ranges_of(keys: list[int]) -> list[_Row]:
+    """First and last of each run of neighbours among keys."""
+    keys.sort()
+    ranges: list[_Row] = []
+    first = last = keys[0]
+    for key in keys:
+        if key > last + 1:
+            ranges.append((first, last))
+            first = key
+        last = key
+    ranges.append((first, last))
+    return ranges
 
 
 @lru_cache(maxsize=1024)
