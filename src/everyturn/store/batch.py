@@ -31,7 +31,7 @@ from everyturn.audit.records import (
 )
 from everyturn.store import kept, media
 from everyturn.store.base import RecordRefused
-from everyturn.store.rows import CODECS, NOWHERE_ELSE, REVISED, Elsewhere
+from everyturn.store.rows import CODECS, Elsewhere, RowCodec
 from everyturn.store.sharing import call_elsewhere, part_address, split_content, turn_elsewhere
 from everyturn.store.state import Memory, RowsOf, Stored, is_open, record_id
 
@@ -42,6 +42,8 @@ ROWS_MAX: Final = _COUNTS[0]
 """Rows that one statement writes."""
 
 SET_NUMBER_SQL: Final = "INSERT OR REPLACE INTO store_numbers VALUES (?, ?)"
+# A constant: compiled, what is imported is looked up by its name each time.
+_CONTENT_REF: Final = ContentRef
 _KINDS_OF_EVERY_TURN: Final = (ModelCall, AccessEvent)
 """What nearly every turn gets rows of, in this commit or the next."""
 
@@ -72,19 +74,19 @@ _Row = Sequence[Any]
 class _Step:
     """One record on its way, and what is known of it."""
 
-    __slots__ = ("before", "id", "is_open", "kind", "record", "turn_id")
+    __slots__ = ("before", "codec", "id", "is_open", "record", "turn_id")
 
     def __init__(
         self,
         record: Record,
-        kind: type[Record],
+        codec: RowCodec,
         turn_id: str | None,
         key: str,
         before: Stored | None,
         is_open: bool,
     ) -> None:
         self.record = record
-        self.kind = kind
+        self.codec = codec
         self.turn_id = turn_id
         self.id = key
         """Its record id; empty in a log whose rows get no later revision."""
@@ -130,8 +132,8 @@ class Batch:
         self._node_rows: list[_Row] = []
         self._reasoning_rows: list[list[Any]] = []
         self._media: list[Medium] = []
-        self._inserts: defaultdict[type[Record], list[_Row]] = defaultdict(list)
-        self._replaces: defaultdict[type[Record], list[_Row]] = defaultdict(list)
+        self._inserts: defaultdict[RowCodec, list[_Row]] = defaultdict(list)
+        self._replaces: defaultdict[RowCodec, list[_Row]] = defaultdict(list)
         self._retimed: dict[int, list[Any]] = {}
         """Turn key → its last row, of one whose time changed: an application's is earlier."""
 
@@ -241,7 +243,7 @@ class Batch:
     def add(self, group: Group) -> bool:
         """Stage a group; False, with nothing staged, where it needs care."""
         steps = self._quick_steps(group)
-        if steps is None or not self._has_quick_contents(group):
+        if steps is None or not self._has_quick_contents(group, steps):
             return False
         for content in group.contents:
             self.content_key(content.address, content.text)
@@ -256,13 +258,13 @@ class Batch:
             if step.turn_id != turn_id:
                 turn_id = step.turn_id
                 turn_key = None if turn_id is None else self.turn_key(turn_id)
-            kind = step.kind
-            if kind is TurnAudit:
+            codec, before = step.codec, step.before
+            if codec.is_turn:
                 turns.append(step)
                 continue
-            row_key = step.before.key if step.before else self.next_row_key(kind, turn_key)
-            elsewhere = NOWHERE_ELSE[kind]
-            if kind is ModelCall and not step.is_open:
+            row_key = before.key if before is not None else self.next_row_key(codec.kind, turn_key)
+            elsewhere = codec.nowhere_else
+            if codec.is_call and not step.is_open:
                 elsewhere = call_elsewhere(cast(ModelCall, step.record), self)
             self._stage(step, row_key, turn_key, elsewhere)
         # After the calls, whose answers hold the text of the turn.
@@ -278,30 +280,30 @@ class Batch:
         """The records, each with the row it replaces; None where a record needs care."""
         steps: list[_Step] = []
         for record in group.records:
-            kind: type[Record] = type(record)
+            codec = CODECS[type(record)]
             turn_id = record.turn_id
             revision = record.revision
-            if kind not in REVISED:
+            if not codec.is_revised:
                 if revision != 1:
                     return None
-                steps.append(_Step(record, kind, turn_id, "", None, False))
+                steps.append(_Step(record, codec, turn_id, "", None, False))
                 continue
             key = record_id(record)
             before = self.stored(key)
             will_be_open = is_open(record)
             if before is None:
-                if revision != 1 or (kind is TurnAudit and self._may_have_row(key)):
+                if revision != 1 or (codec.is_turn and self._may_have_row(key)):
                     return None
             else:
                 last = before.record
                 if (
                     revision != last.revision + 1
-                    or (kind is ModelCall and _time_of(record) != last.timestamp)
+                    or (codec.is_call and _time_of(record) != last.timestamp)
                     or turn_id != last.turn_id
-                    or not (before.is_open or (kind is TurnAudit and not will_be_open))
+                    or not (before.is_open or (codec.is_turn and not will_be_open))
                 ):
                     return None
-            steps.append(_Step(record, kind, turn_id, key, before, will_be_open))
+            steps.append(_Step(record, codec, turn_id, key, before, will_be_open))
         return steps
 
     def _may_have_row(self, turn_id: str) -> bool:
@@ -309,7 +311,7 @@ class Batch:
         key = self.find_turn(turn_id)
         return key is not None and key not in self.rowless and not self._memory.is_rowless(key)
 
-    def _has_quick_contents(self, group: Group) -> bool:
+    def _has_quick_contents(self, group: Group, steps: list[_Step]) -> bool:
         """Whether all that the group refers to is in it or known to be stored."""
         own_nodes: set[int] = set()
         if group.nodes:
@@ -321,11 +323,13 @@ class Batch:
                 if parent is not None and parent not in own_nodes and not self.knows_node(parent):
                     return False
                 own_nodes.add(node.node)
-        for record in group.records:
-            if type(record) is ModelCall:
-                for listed in (record.prompt_messages_json, record.tools_json):
-                    if type(listed) is ContentRef and listed.node not in own_nodes:
-                        if not self.knows_node(listed.node):
+        for step in steps:
+            if step.codec.is_call:
+                call = cast(ModelCall, step.record)
+                for listed in (call.prompt_messages_json, call.tools_json):
+                    if type(listed) is _CONTENT_REF:
+                        node_last = listed.node
+                        if node_last not in own_nodes and not self.knows_node(node_last):
                             return False
         return True
 
@@ -353,8 +357,7 @@ class Batch:
         self._media += media
 
     def _stage(self, step: _Step, key: int, turn_key: int | None, elsewhere: Elsewhere) -> None:
-        record, before, kind = step.record, step.before, step.kind
-        codec = CODECS[kind]
+        record, before, codec = step.record, step.before, step.codec
         older = data = None
         if codec.is_turn and before is None:
             self.note_turn_row(key)
@@ -362,15 +365,15 @@ class Batch:
             older = (before.older or b"") + codec.digest(before.record, before.data)
         if step.is_open:
             data, is_canonical = codec.open_data(record)
-            self.stage_open(record, key, turn_key, data, older)
+            self.stage_open(codec, key, turn_key, data, older)
             data = data if is_canonical else None
         else:
             row_key = None if codec.is_turn else key
             row = codec.encode(record, turn_key, row_key, elsewhere, older)
             if before is None:
-                self._inserts[kind].append(row)
+                self._inserts[codec].append(row)
             elif before.is_open:
-                self._inserts[kind].append(row)
+                self._inserts[codec].append(row)
                 self._closed_keys.append(codec.open_key(key))
             elif codec.is_turn and (
                 _time_of(record) != before.record.timestamp or key in self._retimed
@@ -378,7 +381,7 @@ class Batch:
                 # Later ones of this commit go the same way, so that the last one is written last.
                 self._retimed[key] = row
             else:
-                self._replaces[kind].append(row)
+                self._replaces[codec].append(row)
         if step.id:
             revised = cast("TurnAudit | ModelCall", record)
             self.rows[step.id] = Stored(key, revised, data, older, elsewhere, step.is_open)
@@ -391,10 +394,9 @@ class Batch:
             self._rowed.append(turn_key)
 
     def stage_open(
-        self, record: Record, key: int, turn_key: int | None, data: bytes, older: bytes | None
+        self, codec: RowCodec, key: int, turn_key: int | None, data: bytes, older: bytes | None
     ) -> None:
-        """Stage an open record, or a further revision that leaves it open."""
-        codec = CODECS[type(record)]
+        """Stage an open record of a log, or a further revision that leaves it open."""
         self._open_rows.append(
             (codec.open_key(key), codec.log.name, turn_key, data.decode(), older)
         )
@@ -413,10 +415,10 @@ class Batch:
         if self._media:
             media.insert(self._db, self._media)
             self._media.clear()
-        for kind, rows in self._inserts.items():
-            self._write_rows(CODECS[kind].insert_sql, rows)
-        for kind, rows in self._replaces.items():
-            self._write_rows(CODECS[kind].replace_sql, rows)
+        for codec, rows in self._inserts.items():
+            self._write_rows(codec.insert_sql, rows)
+        for codec, rows in self._replaces.items():
+            self._write_rows(codec.replace_sql, rows)
         if self._retimed:
             for row in self._retimed.values():
                 self._cursor.execute(CODECS[TurnAudit].careful_replace_sql, row)

@@ -18,7 +18,7 @@ from everyturn.audit import schema
 from everyturn.audit.records import ContentRef, Group, ModelCall, Record, TurnAudit
 from everyturn.store.base import RecordRefused
 from everyturn.store.batch import Batch
-from everyturn.store.rows import CODECS, DIGEST_BYTES, NOWHERE_ELSE, REVISED, digest_of
+from everyturn.store.rows import CODECS, DIGEST_BYTES, digest_of
 from everyturn.store.state import Stored, is_open, record_id
 
 _ITEM_SQL: Final = (
@@ -151,8 +151,9 @@ def _is_same(db: apsw.Connection, stored: Record, record: Record) -> bool:
     What is written once may come again after an upgrade, from a sender that did not hear the first
     answer: then it is the same under whatever version.
     """
-    mine = CODECS[type(record)].canonical(record)
-    if type(record) not in REVISED:
+    codec = CODECS[type(record)]
+    mine = codec.canonical(record)
+    if not codec.is_revised:
         versions = {
             name: getattr(stored, name) for name in ("schema_version", "redaction_rules_version")
         }
@@ -208,15 +209,16 @@ def _write(
     if found is not None and found.is_open != will_be_open:
         _remove(db, record, found)
     if will_be_open:
-        batch.stage_open(record, key, turn_key, codec.open_data_carefully(record), older)
+        batch.stage_open(codec, key, turn_key, codec.open_data_carefully(record), older)
         batch.write()
     else:
         row_key = None if log.is_turn else key
         row = codec.encode_carefully(record, turn_key=turn_key, row_key=row_key, older=older)
         db.execute(codec.careful_replace_sql, row)
     if isinstance(record, TurnAudit | ModelCall):
-        elsewhere = NOWHERE_ELSE[type(record)]
-        batch.rows[record_id(record)] = Stored(key, record, None, older, elsewhere, will_be_open)
+        batch.rows[record_id(record)] = Stored(
+            key, record, None, older, codec.nowhere_else, will_be_open
+        )
 
 
 def _remove(db: apsw.Connection, record: Record, found: _Found) -> None:

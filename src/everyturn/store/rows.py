@@ -16,7 +16,7 @@ import msgspec
 
 from everyturn.audit import columns as text_columns
 from everyturn.audit import schema
-from everyturn.audit.records import ContentRef, Record
+from everyturn.audit.records import ContentRef, ModelCall, Record
 
 _INTEGER_MAX: Final = (1 << 63) - 1
 _PIECE_BYTES: Final = 2_000
@@ -68,8 +68,14 @@ class RowCodec:
             (i, c.default) for i, c in enumerate(log.columns) if isinstance(c.default, str)
         )
         self._later_at = tuple(own.index(column.name) for column in schema.later_columns(log))
+        self._later_backwards = tuple(sorted(self._later_at, reverse=True))
         self.key_column = schema.row_key(log)
+        self.kind = log.type
         self.is_turn = log.is_turn
+        self.is_call = log.type is ModelCall
+        self.is_revised = log.is_revised
+        """Whether its rows may get a later revision; those of the others are written once."""
+        self.nowhere_else = NOWHERE_ELSE[log.type]
         self._open_shift = schema.LOG_BITS + (schema.TURN_ROWS_BITS if log.is_turn else 0)
         self._log_number = schema.LOGS.index(log)
         self.insert_sql = cache(self._insert_sql)
@@ -131,7 +137,7 @@ class RowCodec:
         """As `encode`, for any values: what no column takes is made fit, and every text is here."""
         row, nodes = self._settled(record)
         row[self._turn_at] = turn_key
-        return self._completed(row, row_key, nodes, NOWHERE_ELSE[self.log.type], older)
+        return self._completed(row, row_key, nodes, self.nowhere_else, older)
 
     def _settled(self, record: Record) -> tuple[list[Any], list[int | None]]:
         """A record's own values as they rest, without its lists, and the nodes of those."""
@@ -163,7 +169,7 @@ class RowCodec:
     ) -> list[Any]:
         """The row of a record's own values: all its columns, in their order."""
         later = [row[at] for at in self._later_at]
-        for at in sorted(self._later_at, reverse=True):
+        for at in self._later_backwards:
             del row[at]
         if row_key is not None:
             row.append(row_key)
@@ -325,6 +331,3 @@ def digest_of(older: bytes | None, revision: int) -> bytes | None:
 
 
 CODECS: Final[dict[type[Any], RowCodec]] = {log.type: RowCodec(log) for log in schema.LOGS}
-
-REVISED: Final = frozenset(log.type for log in schema.LOGS if log.is_revised)
-"""The types of rows that may get a later revision; the others are written once."""

@@ -23,6 +23,10 @@ _NODES_MAX: Final = 16_384
 _LAST_ROWS_MAX: Final = 16_384
 _ROWLESS_MAX: Final = 16_384
 
+# Constants: compiled, what is imported is looked up by its name each time.
+_TURN: Final = TurnAudit
+_CALL: Final = ModelCall
+
 RowsOf = tuple[type[Record], int]
 """The rows of one log that belong to one turn, by its key."""
 
@@ -113,7 +117,7 @@ class Memory:
                 continue
             live.pop(key, None)
             record = stored.record
-            if type(record) is TurnAudit:
+            if type(record) is _TURN:
                 settled.pop(key, None)
                 if _chars(record) <= _SETTLED_CHARS_MAX:
                     settled[key] = stored
@@ -146,9 +150,9 @@ def record_id(record: Record) -> str:
     """The id under which a record is stored."""
     # Not `match` or `isinstance`, which take long to say no, and this is asked of every row.
     kind = type(record)
-    if kind is TurnAudit:
+    if kind is _TURN:
         return record.turn_id  # type: ignore[return-value]  # a turn's own id is never None
-    if kind is ModelCall:
+    if kind is _CALL:
         return record.model_call_id  # type: ignore[union-attr]
     return str(getattr(record, LOG_OF[kind].id))
 
@@ -156,9 +160,9 @@ def record_id(record: Record) -> str:
 def is_open(record: Record) -> bool:
     """Whether a later revision is still to come, as far as the record says."""
     kind = type(record)
-    if kind is ModelCall:
+    if kind is _CALL:
         return cast(ModelCall, record).stream_state is None
-    if kind is TurnAudit:
+    if kind is _TURN:
         turn = cast(TurnAudit, record)
         # An application tells of a turn that is over, maybe without a word on its outcome.
         return (

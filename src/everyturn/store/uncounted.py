@@ -27,6 +27,10 @@ from everyturn.store.standing import tally_of
 
 MARKED_MAX: Final = 65_536
 """Marks that are remembered; an older one stays in the files until the next start."""
+_KINDS: Final[frozenset[type[Record]]] = frozenset(
+    (ModelCall, QualityReview, ToolCall, RetrievalEvent)
+)
+"""What a turn's row may tell of."""
 _MARK: Final = "uncounted:"
 _ALL: Final = f"name GLOB '{_MARK}*'"
 
@@ -92,8 +96,10 @@ class Uncounted:
 def _is_counted_later(record: Record) -> bool:
     """Whether the turn's row tells of this record, and is written after it."""
     kind = type(record)
+    if kind not in _KINDS:
+        return False
     if kind is ModelCall:
         return cast(ModelCall, record).transport == "external"
     if kind is QualityReview:
         return cast(QualityReview, record).review_source == "human"
-    return kind is ToolCall or kind is RetrievalEvent
+    return True

@@ -47,6 +47,10 @@ LOOP_QUICK_COMMITS: Final = 1_000
 """Quick commits of the loop in a row after which a slow one counts as the first again."""
 LOOP_COMMITS_MAX: Final = 16
 """Commits of the loop until the thread does the upkeep they leave."""
+# Constants: compiled, what is imported is looked up by its name each time.
+_CALL: Final = ModelCall
+_TURN: Final = TurnAudit
+_ACCESS: Final = AccessEvent
 _ROW_BYTES: Final = 1_024
 """What a row counts for beside its payloads."""
 
@@ -423,12 +427,12 @@ def group_bytes(group: Group) -> int:
         size += _ROW_BYTES + len(medium.data)
     for record in group.records:
         kind = type(record)  # `isinstance` takes long to say no
-        if kind is ModelCall:
+        if kind is _CALL:
             call = cast(ModelCall, record)
             size += len(call.response_json or "") + len(call.parameters_json or "")
-        elif kind is TurnAudit:
+        elif kind is _TURN:
             turn = cast(TurnAudit, record)
             size += len(turn.user_text or "") + len(turn.assistant_text or "")
-        elif kind is not AccessEvent:
+        elif kind is not _ACCESS:
             size += sum(len(v) for v in msgspec.structs.astuple(record) if isinstance(v, str))
     return size
