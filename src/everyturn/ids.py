@@ -48,6 +48,15 @@ def record_id(prefix: str, bits: int) -> str:
     return prefix + "_" + _hex(bits & _BITS_128, 16)
 
 
+def time_id(prefix: str, timestamp_us: int, bits: int) -> str:
+    """A record id that grows with time: stores write it beside the one before it.
+
+    timestamp_us: microseconds since 1970; bits: 64 random bits.
+    """
+    raw = timestamp_us.to_bytes(8, "big") + bits.to_bytes(8, "big")
+    return f"{prefix}_{raw.hex()}"
+
+
 def trace_id(bits: int) -> str:
     """A W3C trace id from 128 bits; all-zero is not allowed, so the last bit is set then."""
     return _hex(bits & _BITS_128 or 1, 16)

@@ -27,3 +27,11 @@ def test_bits_are_written_in_hex(bits: int) -> None:
     assert ids.trace_id(bits) == f"{low or 1:032x}"
     assert ids.span_id(bits) == f"{lower or 1:016x}"
     assert ids.span_id(0) == "0000000000000001"
+
+
+@given(st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1))
+def test_an_id_that_grows_with_time_begins_with_it(timestamp_us: int, bits: int) -> None:
+    """Its digits are those of the time and of the random bits, one after the other."""
+    made = ids.time_id("call", timestamp_us, bits)
+
+    assert made == ids.record_id("call", timestamp_us << 64 | bits)

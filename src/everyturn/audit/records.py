@@ -9,9 +9,9 @@ milliseconds and may have a fraction, `*_json` is JSON text. None means not repo
 reported as zero.
 
 A turn or a call is appended when it opens (revision 1) and again when it closes (revision 2 and
-on), each time as the whole row. Record ids other than turn ids should grow with time,
-`record_id("call", timestamp_us << 64 | random_64_bits)`: stores keep their index by id and a
-growing id is written beside the one before it.
+on), each time as the whole row. Record ids other than turn ids should grow with time, as
+`ids.time_id` makes them: stores keep their index by id and a growing id is written beside the one
+before it.
 """
 
 from __future__ import annotations

@@ -484,8 +484,8 @@ def now_us() -> int:
 
 
 def time_id(prefix: str, timestamp_us: int) -> str:
-    """A record id that grows with time: stores write it beside the one before it."""
-    return ids.record_id(prefix, timestamp_us << 64 | random.getrandbits(64))
+    """A record id that grows with time."""
+    return ids.time_id(prefix, timestamp_us, random.getrandbits(64))
 
 
 def open_recording(settings: RecordSettings, log: Log) -> Recording:

@@ -273,8 +273,7 @@ def recording_span() -> Span | None:
 
 def new_id(prefix: str) -> str:
     """A record's id, which grows with time."""
-    bits = int.from_bytes(os.urandom(8))
-    return ids.record_id(prefix, (time.time_ns() // 1000) << 64 | bits)
+    return ids.time_id(prefix, time.time_ns() // 1000, int.from_bytes(os.urandom(8)))
 
 
 def current() -> Span | None:

@@ -38,7 +38,7 @@ class LocalRead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 def note(data: Path, turn_id: str) -> Path:
     """Note a read of a turn's reasoning; returns when that is on disk. Raises StoreRefused."""
     now = time.time_ns() // 1000
-    access_id = ids.record_id("acc", now << 64 | random.getrandbits(64))
+    access_id = ids.time_id("acc", now, random.getrandbits(64))
     read = LocalRead(access_id=access_id, timestamp=now, turn_id=turn_id)
     folder = data / FOLDER
     try:
