@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -443,7 +442,7 @@ def test_what_no_column_holds_is_not_reported() -> None:
 
 def test_costs_add_up_or_are_unknown() -> None:
     """The turn costs what its calls cost; one that owes an unknown sum makes it unknown."""
-    priced = Price(cost=Decimal("0.25"), source="list", version="1")
+    priced = Price(25, 2, source="list", version="1")
     asked: list[tuple[Tokens, str | None]] = []
 
     def pricing(tokens: Tokens, served: str | None) -> Price:
@@ -475,7 +474,7 @@ def test_a_failed_attempt_without_usage_owes_nothing() -> None:
 
     turn.close(
         reply=a_reply(),
-        pricing=lambda *_: Price(cost=Decimal("0.1"), source="list", version="1"),
+        pricing=lambda *_: Price(1, 1, source="list", version="1"),
     )
 
     assert turn.turn.cost_estimate == 0.1

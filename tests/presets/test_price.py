@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from everyturn.presets.load import load_preset
 from everyturn.presets.price import (
     NOT_PRICED,
+    Price,
     list_prices,
     price_list_version,
     price_of,
@@ -223,6 +224,16 @@ def test_list_prices_are_decimals() -> None:
         "cache_read": Decimal("1.25"),
     }
     assert list_prices(OPENAI, "no-such-model", AT) is None
+
+
+@given(units=st.integers(0, 1 << 80), places=st.integers(0, 30))
+def test_a_cost_in_floats_is_the_nearest_to_the_exact_one(units: int, places: int) -> None:
+    """The double is the one that the exact amount rounds to, however many digits that has."""
+    price = Price(units, places, source=None, version=None)
+
+    assert price.cost is not None
+    assert price.cost * 10**places == units
+    assert price.dollars == units / 10**places == float(price.cost)
 
 
 def test_importing_does_not_load_the_list() -> None:

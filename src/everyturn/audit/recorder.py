@@ -357,7 +357,7 @@ class TurnRecorder:
         error, drift, found = self._failure_columns(closing, call.opening)
         counts = merged(call.counts, said.counts, found)
         price = closing.pricing(tokens, said.served) if closing.pricing is not None else None
-        cost = float(price.cost) if price is not None and price.cost is not None else None
+        cost = price.dollars if price is not None else None
         self._add_cost(cost, is_owed=said.usage is not None or closing.failure is None)
         flags = _flags(closing)
         reply = closing.reply

@@ -33,16 +33,15 @@ from everyturn.gateway.keys import redaction_key
 from everyturn.gateway.local_reads import LocalReads
 from everyturn.gateway.log import Log
 from everyturn.gateway.models import Model
+from everyturn.gateway.pricing import price_as_served
 from everyturn.gateway.turn_states import TurnStates
 from everyturn.gateway.unstored import Unstored, without_answer
-from everyturn.presets.price import Price, price_of
 from everyturn.store.document import document
 from everyturn.store.local_reads import LocalRead
 from everyturn.store.reader import Reader
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.writer import GroupWriter
 from everyturn.wire.dialects.openai_chat import Encoded
-from everyturn.wire.preset import Target
 from everyturn.wire.request import ChatRequest
 
 LOOP_BYTES_MAX: Final = 256 << 10
@@ -418,7 +417,7 @@ class TurnRecord:
 
     def _pricing(self, tokens: Tokens, served: str | None) -> Cost:
         assert self._model is not None  # A call that closes was opened.
-        return _price(self._model.target, tokens, served)
+        return price_as_served(self._model.target, tokens, served, at_us=now_us())
 
     async def _append(self, group: Group, *, may_be_later: bool = False) -> None:
         """Store a group. may_be_later: what could not be stored is `close_later`'s."""
@@ -435,29 +434,6 @@ class TurnRecord:
                 self._recording.unrecorded_turns += 1
                 self._recording.log("record.unrecorded", turn_id=self._exchange.turn_id)
             self._is_on = False
-
-
-def _price(target: Target, tokens: Tokens, served: str | None) -> Cost:
-    """The price of a call under the name the provider served, else the one that was asked for."""
-    asked = target.upstream_model
-    price = _price_as(served or asked, target, tokens)
-    if price.cost is None and served is not None and served != asked:
-        price = _price_as(asked, target, tokens)
-    return price
-
-
-def _price_as(model: str, target: Target, tokens: Tokens) -> Price:
-    return price_of(
-        target.preset,
-        model,
-        prompt_tokens=tokens.prompt_tokens,
-        completion_tokens=tokens.completion_tokens,
-        total_tokens=tokens.total_tokens,
-        reasoning_tokens=tokens.reasoning_tokens,
-        cache_read_tokens=tokens.cache_read_tokens,
-        cache_write_tokens=tokens.cache_write_tokens,
-        at_us=now_us(),
-    )
 
 
 def _status(result: CallResult) -> int:

@@ -1,7 +1,7 @@
 """What a call cost, from the price list of `genai-prices`, or that nobody knows.
 
-Amounts are US dollars as Decimal, from the prices in force when the call was made. An unknown
-model, unknown usage or counts that contradict each other have no cost; none of them costs zero.
+Amounts are US dollars, exact, from the prices in force when the call was made. An unknown model,
+unknown usage or counts that contradict each other have no cost; none of them costs zero.
 The list is the one inside the installed package: nothing here reads the network, and an update
 that the same process may have loaded elsewhere is not looked at, so `version` says it all.
 
@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from everyturn.wire.preset import Preset
 
@@ -24,28 +24,56 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice, TieredPrices
 
 SOURCE: Final = "genai-prices"
-_MILLION: Final = Decimal(1_000_000)
-_ZERO: Final = Decimal(0)
 _MINUTE_US: Final = 60_000_000
 _MODELS_MAX: Final = 4096
 """Model names whose look-up is kept; beyond it the least used is looked up again."""
+_LISTED: Final = (
+    ("input", "input_mtok"),
+    ("output", "output_mtok"),
+    ("cache_read", "cache_read_mtok"),
+    ("cache_write", "cache_write_mtok"),
+    ("reasoning", "output_reasoning_mtok"),
+    ("request", "requests_kcount"),
+)
+"""What a text call is charged for, and what the list has it under."""
+_EXACT_UNITS_MAX: Final = 1 << 53
+_POWERS: Final = [float(10**places) for places in range(23)]
+"""Those that a double holds exactly."""
 
 
 class Price:
     """The cost of one call."""
 
-    __slots__ = ("cost", "source", "version")
+    __slots__ = ("_places", "_units", "source", "version")
 
-    def __init__(self, cost: Decimal | None, source: str | None, version: str | None) -> None:
-        self.cost = cost
-        """US dollars; None: not known."""
+    def __init__(
+        self, units: int | None, places: int, source: str | None, version: str | None
+    ) -> None:
+        """units: the cost as a whole number of `10**-places` dollars; None: not known."""
+        self._units = units
+        self._places = places
         self.source = source
         """The price list that was asked; None: none was."""
         self.version = version
         """Its version; None: none was asked."""
 
+    @property
+    def cost(self) -> Decimal | None:
+        """US dollars; None: not known."""
+        return None if self._units is None else Decimal(self._units).scaleb(-self._places)
 
-NOT_PRICED: Final = Price(cost=None, source=None, version=None)
+    @property
+    def dollars(self) -> float | None:
+        """The cost as the double nearest to it."""
+        units = self._units
+        if units is None:
+            return None
+        if units < _EXACT_UNITS_MAX and self._places < len(_POWERS):
+            return float(units) / _POWERS[self._places]  # Of two that are exact.
+        return float(Decimal(units).scaleb(-self._places))
+
+
+NOT_PRICED: Final = Price(None, 0, source=None, version=None)
 
 
 _Tokens = tuple[int, int, int, int, int]
@@ -54,16 +82,69 @@ from and written to the cache; all output, reasoning included; of it reasoning, 
 not reported."""
 
 
-class _Rates(NamedTuple):
-    """Dollars per million tokens. None: that count has no rate of its own and has its parent's."""
+class _Rate:
+    """What the tokens of one count cost, in units each."""
 
-    input: Decimal | TieredPrices | None
-    output: Decimal | TieredPrices | None
-    cache_read: Decimal | TieredPrices | None
-    cache_write: Decimal | TieredPrices | None
-    reasoning: Decimal | TieredPrices | None
-    request: Decimal | None
-    """Dollars per thousand calls."""
+    __slots__ = ("_base", "_tiers")
+
+    def __init__(self, rate: Decimal | TieredPrices, places: int) -> None:
+        base = rate if isinstance(rate, Decimal) else rate.base
+        self._base = _units(base, places)
+        self._tiers: list[tuple[int, int]] = []
+        """Where a tier starts, and its rate; the highest first."""
+        if not isinstance(rate, Decimal):
+            self._tiers = [(t.start, _units(t.price, places)) for t in reversed(rate.tiers)]
+
+    def of(self, prompt: int) -> int:
+        """For a prompt of this length; passing a tier's start changes it for all tokens."""
+        for start, units in self._tiers:
+            if prompt > start:
+                return units
+        return self._base
+
+
+class _Rates:
+    """The rates of a model. None: that count has no rate of its own and has its parent's."""
+
+    __slots__ = (
+        "cache_read",
+        "cache_write",
+        "input",
+        "listed",
+        "output",
+        "places",
+        "reasoning",
+        "request",
+    )
+
+    def __init__(self, listed: dict[str, Decimal | TieredPrices]) -> None:
+        """listed: dollars per million tokens, and `request` per thousand calls."""
+        self.listed = listed
+        self.places = max(_places(name, rate) for name, rate in listed.items())
+        """A unit is `10**-places` dollars, so that all are whole numbers of it."""
+        self.input = self._rate("input")
+        self.output = self._rate("output")
+        self.cache_read = self._rate("cache_read")
+        self.cache_write = self._rate("cache_write")
+        self.reasoning = self._rate("reasoning")
+        request = listed.get("request")
+        self.request = _units(request, self.places - 3) if isinstance(request, Decimal) else 0
+        """Units a call."""
+
+    def _rate(self, name: str) -> _Rate | None:
+        rate = self.listed.get(name)
+        return None if rate is None else _Rate(rate, self.places - 6)
+
+
+def _places(name: str, rate: Decimal | TieredPrices) -> int:
+    """Decimal places of what one token, or one call, costs at most."""
+    amounts = [rate] if isinstance(rate, Decimal) else [rate.base, *(t.price for t in rate.tiers)]
+    digits = [-int(amount.as_tuple().exponent) for amount in amounts]
+    return max(0, *digits) + (3 if name == "request" else 6)
+
+
+def _units(amount: Decimal, places: int) -> int:
+    return int(amount.scaleb(places))
 
 
 def warm_prices() -> None:
@@ -102,11 +183,11 @@ def price_of(
         cache_read_tokens or 0,
         cache_write_tokens or 0,
     )
-    cost = None
-    if tokens is not None:
-        rates = _rates_at(preset.price_provider, model, at_us)
-        cost = None if rates is None else _cost(rates, tokens)
-    return Price(cost=cost, source=SOURCE, version=price_list_version())
+    version = price_list_version()
+    rates = None if tokens is None else _rates_at(preset.price_provider, model, at_us)
+    if tokens is None or rates is None:
+        return Price(None, 0, SOURCE, version)
+    return Price(_cost(rates, tokens), rates.places, SOURCE, version)
 
 
 def list_prices(preset: Preset, model: str, at_us: int) -> Mapping[str, Decimal] | None:
@@ -123,8 +204,7 @@ def list_prices(preset: Preset, model: str, at_us: int) -> Mapping[str, Decimal]
         return None
     return {
         name: rate if isinstance(rate, Decimal) else rate.base
-        for name, rate in rates._asdict().items()
-        if rate is not None
+        for name, rate in rates.listed.items()
     }
 
 
@@ -146,7 +226,9 @@ def _tokens(
     write: int,
 ) -> _Tokens | None:
     """The counts as they are charged; None where they are missing or contradict each other."""
-    if prompt is None or completion is None or min(prompt, completion, read, write) < 0:
+    if prompt is None or completion is None:
+        return None
+    if prompt < 0 or completion < 0 or read < 0 or write < 0:
         return None
     if read or write:
         if preset.cached_in_prompt is None:
@@ -183,40 +265,29 @@ def _is_inside(
     return None
 
 
-def _cost(rates: _Rates, tokens: _Tokens) -> Decimal | None:
-    """Dollars for these counts; None where a count has no rate at all."""
+def _cost(rates: _Rates, tokens: _Tokens) -> int | None:
+    """Units for these counts; None where a count has no rate at all."""
     prompt, read, write, output, reasoning = tokens
     plain = prompt
-    cost = _ZERO
+    cost = rates.request
     if read and rates.cache_read is not None:
-        cost += _rate(rates.cache_read, prompt) * read
+        cost += rates.cache_read.of(prompt) * read
         plain -= read
     if write and rates.cache_write is not None:
-        cost += _rate(rates.cache_write, prompt) * write
+        cost += rates.cache_write.of(prompt) * write
         plain -= write
     if reasoning and rates.reasoning is not None:
-        cost += _rate(rates.reasoning, prompt) * reasoning
+        cost += rates.reasoning.of(prompt) * reasoning
         output -= reasoning
     if rates.input is not None:
-        cost += _rate(rates.input, prompt) * plain
+        cost += rates.input.of(prompt) * plain
     elif plain:
         return None
     if rates.output is not None:
-        cost += _rate(rates.output, prompt) * output
+        cost += rates.output.of(prompt) * output
     elif output:
         return None
-    cost /= _MILLION
-    return cost if rates.request is None else cost + rates.request / 1000
-
-
-def _rate(rate: Decimal | TieredPrices, prompt: int) -> Decimal:
-    """The rate for a prompt of this length; passing a tier's start changes it for all tokens."""
-    if isinstance(rate, Decimal):
-        return rate
-    for tier in reversed(rate.tiers):
-        if prompt > tier.start:
-            return tier.price
-    return rate.base
+    return cost
 
 
 def _rates_at(provider: str, model: str, at_us: int) -> _Rates | None:
@@ -252,15 +323,8 @@ def _listed(provider: str, model: str) -> tuple[ModelInfo | None, _Rates | None]
 def _rates(price: ModelPrice) -> _Rates | None:
     """The rates that a text call has; None where the list has the model without any."""
     found = price.__dict__
-    rates = _Rates(
-        input=found.get("input_mtok"),
-        output=found.get("output_mtok"),
-        cache_read=found.get("cache_read_mtok"),
-        cache_write=found.get("cache_write_mtok"),
-        reasoning=found.get("output_reasoning_mtok"),
-        request=found.get("requests_kcount"),
-    )
-    return None if rates.input is None and rates.output is None else rates
+    listed = {name: rate for name, key in _LISTED if (rate := found.get(key)) is not None}
+    return _Rates(listed) if "input" in listed or "output" in listed else None
 
 
 @cache
