@@ -62,7 +62,7 @@ def test_the_way_of_a_turn_is_compiled() -> None:
         "everyturn.store.writer",
         "everyturn.transport.connection",
     } <= NAMES
-    assert not {"everyturn.audit.otel.spans", "everyturn.audit.turn_state"} & NAMES
+    assert not {"everyturn.audit.otel.spans", "everyturn.audit.records"} & NAMES
 
 
 def test_no_class_outside_derives_from_a_compiled_one() -> None:

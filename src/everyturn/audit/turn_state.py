@@ -65,13 +65,18 @@ class Tally(msgspec.Struct, frozen=True, gc=False):
 NOTHING: Final = Tally()
 
 
-class Mark(msgspec.Struct, frozen=True, gc=False):
+class Mark:
     """What a recorder changes of a turn, at one moment."""
 
-    row: TurnAudit | None
-    calls: int
-    cost: float | None
-    tool_calls: int
+    __slots__ = ("calls", "cost", "row", "tool_calls")
+
+    def __init__(
+        self, row: TurnAudit | None, calls: int, cost: float | None, tool_calls: int
+    ) -> None:
+        self.row = row
+        self.calls = calls
+        self.cost = cost
+        self.tool_calls = tool_calls
 
 
 class TurnState:
@@ -81,7 +86,7 @@ class TurnState:
     whoever takes the application's records; each change is the next revision of the row.
     """
 
-    __slots__ = ("__weakref__", "_owner", "calls", "cost", "row", "tally", "tool_calls", "words")
+    __slots__ = ("_owner", "calls", "cost", "holders", "row", "tally", "tool_calls", "words")
 
     def __init__(self, row: TurnAudit | None = None, tally: Tally = NOTHING) -> None:
         """row, tally: as they stand in the store, for a turn that is joined; none for a new one."""
@@ -95,6 +100,8 @@ class TurnState:
         """Field → what the application said, as it may rest; never None."""
         self.tool_calls = 0
         """Tool calls that models asked for."""
+        self.holders = 0
+        """How many work on the turn at this moment; counted by whoever keeps the states."""
         if row is not None:
             self.words = words_of(row)
             if "tool_call_count" not in self.words:

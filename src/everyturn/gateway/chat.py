@@ -129,42 +129,45 @@ class ChatService:
         except Failure as refused:
             failure = refused
         record = await self._recording.turn(exchange)
-        if failure is not None or request is None:
-            assert failure is not None  # What is not read is refused.
-            await record.refuse(failure, request)
-            raise failure
-        call_span = ids.span_id(random.getrandbits(64))
         try:
-            model = self._models.get(request.model)
-            encoded = encode(request, model.target, api_key=model.api_key)
-            await record.open(request, model, encoded, call_span)
-        except Failure as refused:
-            failure = refused
-        if failure is not None:
-            await record.refuse(failure, request)
-            raise failure
-        plan = CallPlan(
-            request=request,
-            target=model.target,
-            encoded=encoded,
-            timeouts=model.timeouts,
-            limits=self._limits,
-            common=() if "user-agent" in model.target.forward_headers else _AGENT,
-            further=_further_headers(exchange, model, encoded, call_span),
-        )
-        call = Call(plan, model.transport, exchange)
-        result = await self._run(exchange, call, task)
-        self.metrics.call(model.target.name, result)
-        try:
-            await record.close(result)
-        except AuditUnavailable as unwritten:
-            result.failure = unwritten
-        if exchange.request.is_blocked:
-            await exchange.request.unblocked()
-        _end(exchange, result, call)
-        record.close_later()
-        if call.leftover is not None:
-            await call.drain(call.leftover)
+            if failure is not None or request is None:
+                assert failure is not None  # What is not read is refused.
+                await record.refuse(failure, request)
+                raise failure
+            call_span = ids.span_id(random.getrandbits(64))
+            try:
+                model = self._models.get(request.model)
+                encoded = encode(request, model.target, api_key=model.api_key)
+                await record.open(request, model, encoded, call_span)
+            except Failure as refused:
+                failure = refused
+            if failure is not None:
+                await record.refuse(failure, request)
+                raise failure
+            plan = CallPlan(
+                request=request,
+                target=model.target,
+                encoded=encoded,
+                timeouts=model.timeouts,
+                limits=self._limits,
+                common=() if "user-agent" in model.target.forward_headers else _AGENT,
+                further=_further_headers(exchange, model, encoded, call_span),
+            )
+            call = Call(plan, model.transport, exchange)
+            result = await self._run(exchange, call, task)
+            self.metrics.call(model.target.name, result)
+            try:
+                await record.close(result)
+            except AuditUnavailable as unwritten:
+                result.failure = unwritten
+            if exchange.request.is_blocked:
+                await exchange.request.unblocked()
+            _end(exchange, result, call)
+            record.close_later()
+            if call.leftover is not None:
+                await call.drain(call.leftover)
+        finally:
+            record.release()
 
     async def _run(self, exchange: Exchange, call: Call, task: Task) -> CallResult:
         """Run the call while the client is there, and answer whatever ends it."""

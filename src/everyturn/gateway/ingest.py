@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -194,6 +194,16 @@ class Ingest:
         if not turn_ids:
             return
         states = await self._recording.states.counted(list(turn_ids))
+        try:
+            await self._store_said(told, states, principal)
+        finally:
+            for turn_id, state in states.items():
+                self._recording.states.release(turn_id, state)
+
+    async def _store_said(
+        self, told: Sequence[_Item], states: Mapping[str, TurnState], principal: Principal
+    ) -> None:
+        """Store what these items say of turns, and what is counted otherwise than before."""
         said: dict[str, tuple[TurnAudit, dict[str, Any]]] = {}
         for one in told:
             opened = one.taken.record

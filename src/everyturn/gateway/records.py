@@ -140,7 +140,7 @@ class Recording:
         return self._writer is None or self.cleaner.text(text).value == text
 
     async def turn(self, exchange: Exchange) -> TurnRecord:
-        """The record of the turn that this exchange opens or joins."""
+        """The record of the turn that this exchange opens or joins; `release` it at the end."""
         if self._writer is None:
             return TurnRecord(self, exchange, None)
         name = exchange.principal.name
@@ -148,6 +148,7 @@ class Recording:
             return TurnRecord(self, exchange, self.states.new(exchange.turn_id, principal=name))
         state = await self.states.joined(exchange.turn_id)
         if not state.claim(name):
+            self.states.release(exchange.turn_id, state)
             raise NotPermitted(
                 "this turn was opened with another key",
                 param="x-everyturn-turn-id",
@@ -265,6 +266,7 @@ class TurnRecord:
         self._recording = recording
         self._exchange = exchange
         self._is_on = state is not None
+        self._state = state
         self._model: Model | None = None
         self._call_id = ""
         self._unstored: Group | None = None
@@ -397,6 +399,11 @@ class TurnRecord:
         except AuditUnavailable as failed:
             self._unstored = without_answer(group, failed, is_shown=call.is_shown)
             raise
+
+    def release(self) -> None:
+        """Say that nobody works on the turn here any more; once, however it ended."""
+        if self._state is not None:
+            self._recording.states.release(self._exchange.turn_id, self._state)
 
     def close_later(self) -> None:
         """Where the closed rows could not be written, once the client was told: have it recorded
