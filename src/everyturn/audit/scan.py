@@ -87,15 +87,15 @@ class Scanner:
             engine.Add(pattern)
         self._witness: int = engine.Add(_WITNESS)
         engine.Compile()
-        self._match = engine.Match
+        self._match = _match_of(engine)
         self._apart = [
             (index, _Alone(pattern)) for index, pattern in enumerate(apart, start=len(patterns))
         ]
 
     def scan(self, raw: bytes) -> list[int]:
         """Indexes of the patterns that occur in `raw`, ascending. Raises ScanFailed."""
-        found: list[int] | None = self._match(raw)
-        if found is None or self._witness not in found:
+        found = self._match(raw)
+        if self._witness not in found:
             raise ScanFailed
         if len(found) == 1:
             found.clear()
@@ -106,6 +106,15 @@ class Scanner:
             if alone.occurs(raw):
                 found.append(index)
         return found
+
+
+def _match_of(engine: Any) -> Callable[[bytes], list[int]]:
+    """What says which patterns of a set match; an empty list, where it cannot say.
+
+    The set's own method, without the one in Python around it, which looks at the type of the text.
+    """
+    match: Callable[[bytes], list[int]] = engine._set.Match
+    return match
 
 
 class _Alone:
@@ -122,7 +131,7 @@ class _Alone:
         engine.Add(pattern)
         engine.Add(_WITNESS)
         engine.Compile()
-        self._match: Callable[[bytes], list[int]] = engine.Match
+        self._match = _match_of(engine)
         self._search: Callable[[bytes], Any] = re2.compile(pattern, options()).search
 
     def occurs(self, raw: bytes) -> bool:
