@@ -7,24 +7,37 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from everyturn.audit.reasoning import MARK, Keep, mark_tree
 from everyturn.wire.render import body_of_reply
 from everyturn.wire.reply import Choice, Reply
 
 
-def answer_tree(reply: Reply, keep: Keep | None = None) -> dict[str, Any]:
+def answer_tree(
+    reply: Reply, keep: Keep | None = None, *, usage: bytes | None = None
+) -> dict[str, Any]:
     """The body of the reply, reasoning as marks where it stood. Shares parts with the reply.
 
     keep: takes the texts, where they are stored (see `reasoning.mark_tree`).
+    usage: the reply's usage as it was written already, which is not done again.
     """
     body = body_of_reply(reply)
     if not has_reasoning(reply):
+        if usage is not None and _is_ever_the_same(usage) and body.get("usage") is reply.usage:
+            body["usage"] = msgspec.Raw(usage)
         return body  # What else speaks of reasoning is seen when the text is scanned.
     body = dict(mark_tree(body, is_answer=True, keep=keep).value)
     for choice, shown in zip(_in_order(reply), body["choices"], strict=True):
         if choice.reasoning and isinstance(shown.get("logprobs"), dict):
             shown["logprobs"] = _logprobs(shown["logprobs"], choice)
     return body
+
+
+def _is_ever_the_same(written: bytes) -> bool:
+    """Whether both ways to write give this text: where one lone surrogate stands anywhere, all of
+    a tree is written with escapes for what is no ASCII, and for DEL."""
+    return written.isascii() and b"\\" not in written and b"\x7f" not in written
 
 
 def has_reasoning(reply: Reply) -> bool:

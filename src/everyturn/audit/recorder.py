@@ -407,16 +407,19 @@ class TurnRecorder:
             return _Said(request_id, found)
         self._state.tool_calls += tool_calls_in(reply)
         keep = None if self._shelf is None else self._shelf.keep
-        said, named = self._cleaner.said_beside(answer_tree(reply, keep), request_id, keep)
+        is_reported = not isinstance(reply.usage, Missing) and reply.usage is not None
+        usage = reader.write(reply.usage) if is_reported else None
+        tree = answer_tree(reply, keep, usage=usage)
+        said, named = self._cleaner.said_beside(tree, request_id, keep)
         response, in_response = said.value, said.counts
         if named is not None:
             request_id, found = named.value, named.counts
         told = _Said(request_id, merged(found, in_response))
         told.response = response
         told.served, told.finish = _text(reply.envelope.get("model")), finish_of(reply)
-        if not isinstance(reply.usage, Missing) and reply.usage is not None:
+        if usage is not None:
             told.tokens = tokens_of(reply.usage, reply.bag.get("timings"))
-            told.usage = reader.write_text(reply.usage)
+            told.usage = usage.decode()
         # These stand in the response too: they are clean where it is.
         if in_response:
             if told.served is not None:

@@ -103,13 +103,13 @@ def _choice(choice: Choice, show_reasoning: bool) -> dict[str, Any]:
     message["content"] = None if isinstance(choice.content, Missing) else choice.content
     if choice.content_items is not None:
         message["content"] = choice.content_items
-    for key, value in (
-        (ALIAS, choice.reasoning),
-        ("reasoning_details", choice.reasoning_details),
-        ("refusal", choice.refusal),
-    ):
-        if not isinstance(value, Missing):
-            message[key] = value
+    reasoning, details, refusal = choice.reasoning, choice.reasoning_details, choice.refusal
+    if not isinstance(reasoning, Missing):
+        message[ALIAS] = reasoning
+    if not isinstance(details, Missing):
+        message["reasoning_details"] = details
+    if not isinstance(refusal, Missing):
+        message["refusal"] = refusal
     if choice.tool_calls:
         message["tool_calls"] = [_tool_call(call) for call in choice.tool_calls]
     _add_rest(message, choice.message_bag)
