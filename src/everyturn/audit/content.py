@@ -38,11 +38,19 @@ Clean = Callable[[bytes], Redacted[str]]
 
 def content_address(version: str, text: str) -> bytes:
     """The address of a content: half a SHA-256 of the rules' version and the redacted text."""
-    return _address(version.encode() + b"\0", text.encode("utf-8", "surrogatepass"))
+    return _address(_seeded(version), text.encode("utf-8", "surrogatepass"))
 
 
-def _address(seed: bytes, data: bytes) -> bytes:
-    return hashlib.sha256(seed + data).digest()[:ADDRESS_BYTES]
+def _seeded(version: str) -> Any:
+    """The hash of an address as it begins, to be copied: a new one is looked for by its name."""
+    return hashlib.sha256(version.encode() + b"\0")
+
+
+def _address(seeded: Any, data: bytes) -> bytes:
+    sha256 = seeded.copy()
+    sha256.update(data)
+    address: bytes = sha256.digest()[:ADDRESS_BYTES]
+    return address
 
 
 class Reference:
@@ -89,7 +97,7 @@ class ContentIndex:
         self, version: str, *, node_first: int = 1, entries_max: int = ENTRIES_MAX
     ) -> None:
         """version: of the redaction rules. node_first: greater than every node in the store."""
-        self._seed = version.encode() + b"\0"
+        self._seeded = _seeded(version)
         self._node_next = node_first
         self._entries_max = entries_max
         self._again: dict[bytes, _Item] = {}
@@ -138,7 +146,7 @@ class ContentIndex:
         return [
             raw
             for raw in items
-            if raw not in self._again and _address(self._seed, raw) not in self._items
+            if raw not in self._again and _address(self._seeded, raw) not in self._items
         ]
 
     def confirm(self, group: Group) -> None:
@@ -176,7 +184,7 @@ class ContentIndex:
 
         named: the raw text with its way of cleaning.
         """
-        key = _address(self._seed, named)
+        key = _address(self._seeded, named)
         stored = self._items.pop(key, None)
         if stored is not None:
             self._items[key] = stored
@@ -188,7 +196,7 @@ class ContentIndex:
         cleaned = clean(raw)
         text, counts = cleaned.value, cleaned.counts
         data = text.encode("utf-8", "surrogatepass")
-        address = key if data == named else _address(self._seed, data)
+        address = key if data == named else _address(self._seeded, data)
         if address not in contents:
             contents[address] = Content(address, text)
         known.append(Known(key, address, _frozen(counts)))
