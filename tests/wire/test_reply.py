@@ -350,3 +350,14 @@ def test_what_nobody_asked_for_in_a_message() -> None:
 def test_endings_are_not_added() -> None:
     """An error and the end marker change nothing of what was said."""
     assert folded(ev.ErrorSeen({"message": "m"}), ev.Done()) == Reply()
+
+
+def test_a_reply_says_what_is_in_it() -> None:
+    """Its text has all of its parts, and no part equals one of another type."""
+    call = ToolCall(3, name="f")
+    choice = Choice(2, content="said", tool_calls=[call])
+    reply = Reply([choice], {"total_tokens": 7})
+
+    text = repr(reply)
+    assert all(part in text for part in ("Choice(2, 'said'", "ToolCall(3", "'f'", "total_tokens"))
+    assert reply != choice != call != reply

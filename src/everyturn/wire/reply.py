@@ -9,60 +9,153 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from everyturn.wire import events as ev
 from everyturn.wire.growing import MISSING, Missing, grow, joined, settled
 
 __all__ = ["MISSING", "Choice", "Fold", "Missing", "Reply", "ToolCall"]
 
 
-class ToolCall(msgspec.Struct):
+class ToolCall:
     """One tool call of the assistant."""
 
-    index: int
-    id: str | None = None
-    type: str | None = None
-    name: str | None = None
-    arguments: str | None = None
-    """As sent; None when no fragment had arguments. "" and None are different."""
-    rest: dict[str, Any] = {}
-    """Other members; `function.KEY` for those of the function object."""
+    __slots__ = ("arguments", "id", "index", "name", "rest", "type")
+
+    def __init__(
+        self,
+        index: int,
+        id: str | None = None,
+        type: str | None = None,
+        name: str | None = None,
+        arguments: str | None = None,
+        rest: dict[str, Any] | None = None,
+    ) -> None:
+        self.index = index
+        self.id = id
+        self.type = type
+        self.name = name
+        self.arguments = arguments
+        """As sent; None when no fragment had arguments. "" and None are different."""
+        self.rest: dict[str, Any] = {} if rest is None else rest
+        """Other members; `function.KEY` for those of the function object."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ToolCall) and self._members() == other._members()
+
+    def __repr__(self) -> str:
+        return f"ToolCall{self._members()}"
+
+    def _members(self) -> tuple[Any, ...]:
+        return (self.index, self.id, self.type, self.name, self.arguments, self.rest)
 
 
-class Choice(msgspec.Struct):
+class Choice:
     """One assistant answer. Text members: MISSING never sent, None only null, else the text."""
 
-    index: int
-    content: str | Missing | None = MISSING
-    content_items: list[Any] | None = None
-    """Set when the content is a list with items beside text; then it is the whole content."""
-    reasoning: str | Missing | None = MISSING
-    carriers: list[str] = []
-    """Where reasoning stood, in order of first appearance."""
-    reasoning_details: list[Any] | Missing | None = MISSING
-    refusal: str | Missing | None = MISSING
-    tool_calls: list[ToolCall] = []
-    finish_reason: str | Missing | None = MISSING
-    values: dict[str, Any] = {}
-    """Members of the message that the protocol names: role, annotations, audio, function_call."""
-    message_bag: dict[str, Any] = {}
-    choice_values: dict[str, Any] = {}
-    """Members of the choice that the protocol or the preset names: logprobs."""
-    choice_bag: dict[str, Any] = {}
+    __slots__ = (
+        "carriers",
+        "choice_bag",
+        "choice_values",
+        "content",
+        "content_items",
+        "finish_reason",
+        "index",
+        "message_bag",
+        "reasoning",
+        "reasoning_details",
+        "refusal",
+        "tool_calls",
+        "values",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        *,
+        content: str | Missing | None = MISSING,
+        content_items: list[Any] | None = None,
+        reasoning: str | Missing | None = MISSING,
+        carriers: list[str] | None = None,
+        reasoning_details: list[Any] | Missing | None = MISSING,
+        refusal: str | Missing | None = MISSING,
+        tool_calls: list[ToolCall] | None = None,
+        finish_reason: str | Missing | None = MISSING,
+        values: dict[str, Any] | None = None,
+        message_bag: dict[str, Any] | None = None,
+        choice_values: dict[str, Any] | None = None,
+        choice_bag: dict[str, Any] | None = None,
+    ) -> None:
+        self.index = index
+        self.content = content
+        self.content_items = content_items
+        """Set when the content is a list with items beside text; then it is the whole content."""
+        self.reasoning = reasoning
+        self.carriers: list[str] = [] if carriers is None else carriers
+        """Where reasoning stood, in order of first appearance."""
+        self.reasoning_details = reasoning_details
+        self.refusal = refusal
+        self.tool_calls: list[ToolCall] = [] if tool_calls is None else tool_calls
+        self.finish_reason = finish_reason
+        self.values: dict[str, Any] = {} if values is None else values
+        """Members of the message that the protocol names: role, annotations, audio,
+        function_call."""
+        self.message_bag: dict[str, Any] = {} if message_bag is None else message_bag
+        self.choice_values: dict[str, Any] = {} if choice_values is None else choice_values
+        """Members of the choice that the protocol or the preset names: logprobs."""
+        self.choice_bag: dict[str, Any] = {} if choice_bag is None else choice_bag
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Choice) and self._members() == other._members()
+
+    def __repr__(self) -> str:
+        return f"Choice{self._members()}"
+
+    def _members(self) -> tuple[Any, ...]:
+        return (
+            self.index,
+            self.content,
+            self.content_items,
+            self.reasoning,
+            self.carriers,
+            self.reasoning_details,
+            self.refusal,
+            self.tool_calls,
+            self.finish_reason,
+            self.values,
+            self.message_bag,
+            self.choice_values,
+            self.choice_bag,
+        )
 
 
-class Reply(msgspec.Struct):
+class Reply:
     """What one call said, all of it. Choices and tool calls stand in the order of their index."""
 
-    choices: list[Choice] = []
-    usage: dict[str, Any] | Missing | None = MISSING
-    envelope: dict[str, Any] = {}
-    """id, object, created, model, service_tier, system_fingerprint, as sent."""
-    bag: dict[str, Any] = {}
-    drift: list[dict[str, Any]] = []
-    """Paths, types and lengths of what was carried as drift; never text."""
-    flags: list[str] = []
+    __slots__ = ("bag", "choices", "drift", "envelope", "flags", "usage")
+
+    def __init__(
+        self,
+        choices: list[Choice] | None = None,
+        usage: dict[str, Any] | Missing | None = MISSING,
+        envelope: dict[str, Any] | None = None,
+        bag: dict[str, Any] | None = None,
+    ) -> None:
+        self.choices: list[Choice] = [] if choices is None else choices
+        self.usage = usage
+        self.envelope: dict[str, Any] = {} if envelope is None else envelope
+        """id, object, created, model, service_tier, system_fingerprint, as sent."""
+        self.bag: dict[str, Any] = {} if bag is None else bag
+        self.drift: list[dict[str, Any]] = []
+        """Paths, types and lengths of what was carried as drift; never text."""
+        self.flags: list[str] = []
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reply) and self._members() == other._members()
+
+    def __repr__(self) -> str:
+        return f"Reply{self._members()}"
+
+    def _members(self) -> tuple[Any, ...]:
+        return (self.choices, self.usage, self.envelope, self.bag, self.drift, self.flags)
 
     @property
     def reasoning_chars(self) -> int:
@@ -126,11 +219,14 @@ class _CallSum:
 
     def call(self) -> ToolCall:
         """The call so far."""
-        arguments = self._arguments.value()
-        return msgspec.structs.replace(
-            self._call,
-            arguments=None if isinstance(arguments, Missing) else arguments,
-            rest=_settled(self._rest),
+        call, arguments = self._call, self._arguments.value()
+        return ToolCall(
+            call.index,
+            call.id,
+            call.type,
+            call.name,
+            None if isinstance(arguments, Missing) else arguments,
+            _settled(self._rest),
         )
 
 
