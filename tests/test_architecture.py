@@ -231,7 +231,7 @@ def test_only_entry_points_take_a_config() -> None:
 
 
 def test_turn_ids_are_made_in_one_place() -> None:
-    """Nothing but `everyturn.ids` uses `uuid`: a turn id comes from `generate_turn_id`."""
+    """Nothing but `everyturn.ids` uses `uuid`: that is where turn ids are made."""
     users = [
         place(path, line)
         for path in python_files(SRC)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -304,24 +304,26 @@ def _identify(exchange: Exchange, recording: Recording) -> None:
 
     Every answer has a turn id to quote, also one that no turn came of.
     """
-    exchange.turn_id = ids.generate_turn_id()
+    turn_id, trace_id, span_id, call_span_id, request_id = ids.of_request(
+        os.urandom(ids.REQUEST_BYTES)
+    )
+    exchange.turn_id = turn_id
+    exchange.call_span_id = call_span_id
     headers = exchange.headers
     parent = None
     if b"traceparent" in headers:
         parent = parse_trace(exchange.all(b"traceparent"), exchange.all(b"tracestate"))
-    span_id = ids.span_id(random.getrandbits(64))
     if parent is not None:
         exchange.parent_span_id = parent.span_id
         exchange.trace = parent.child(span_id)
     else:
-        trace_id = ids.trace_id(random.getrandbits(128))
         exchange.trace = TraceContext(trace_id=trace_id, span_id=span_id, flags=SAMPLED | RANDOM)
-    wanted = exchange.all(b"x-request-id") if b"x-request-id" in headers else ()
-    if len(wanted) == 1 and ids.is_request_id(wanted[0]) and recording.may_rest(wanted[0]):
-        exchange.request_id = wanted[0]
-        exchange.has_request_id = True
-    else:
-        exchange.request_id = ids.record_id("req", random.getrandbits(128))
+    if b"x-request-id" in headers:
+        wanted = exchange.all(b"x-request-id")
+        if len(wanted) == 1 and ids.is_request_id(wanted[0]) and recording.may_rest(wanted[0]):
+            request_id = wanted[0]
+            exchange.has_request_id = True
+    exchange.request_id = request_id
 
 
 def _asks_for_reasoning(query: bytes) -> bool:

@@ -7,7 +7,6 @@ provider is asked, and the end of the answer leaves after the closed rows are.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping
 from typing import Final
 
@@ -134,11 +133,10 @@ class ChatService:
                 assert failure is not None  # What is not read is refused.
                 await record.refuse(failure, request)
                 raise failure
-            call_span = ids.span_id(random.getrandbits(64))
             try:
                 model = self._models.get(request.model)
                 encoded = encode(request, model.target, api_key=model.api_key)
-                await record.open(request, model, encoded, call_span)
+                await record.open(request, model, encoded, exchange.call_span_id)
             except Failure as refused:
                 failure = refused
             if failure is not None:
@@ -151,7 +149,7 @@ class ChatService:
                 timeouts=model.timeouts,
                 limits=self._limits,
                 common=() if "user-agent" in model.target.forward_headers else _AGENT,
-                further=_further_headers(exchange, model, encoded, call_span),
+                further=_further_headers(exchange, model, encoded),
             )
             call = Call(plan, model.transport, exchange)
             result = await self._run(exchange, call, task)
@@ -263,7 +261,7 @@ def _adopt(exchange: Exchange, envelope: Envelope, recording: Recording) -> None
         exchange.request_id = wanted
 
 
-def _further_headers(exchange: Exchange, model: Model, encoded: Encoded, call_span: str) -> Headers:
+def _further_headers(exchange: Exchange, model: Model, encoded: Encoded) -> Headers:
     """What else the provider is told: the trace, where it is the operator's own server or the
     operator says so, and the client headers that the operator forwards."""
     forward = model.target.forward_headers
@@ -271,7 +269,7 @@ def _further_headers(exchange: Exchange, model: Model, encoded: Encoded, call_sp
     is_traced = model.is_on_worker or "traceparent" in forward or is_origin_here(encoded.origin)
     if is_traced:
         trace = exchange.trace
-        headers = (("traceparent", trace.traceparent_of(call_span)),)
+        headers = (("traceparent", trace.traceparent_of(exchange.call_span_id)),)
         if (tracestate := trace.tracestate) is not None:
             headers = (*headers, ("tracestate", tracestate))
     if is_traced or "x-request-id" in forward:

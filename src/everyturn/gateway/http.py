@@ -75,6 +75,7 @@ class Exchange:
         "_fields",
         "_head",
         "_request",
+        "call_span_id",
         "error_code",
         "has_record",
         "has_request_id",
@@ -138,6 +139,8 @@ class Exchange:
         self.trace = NO_TRACE
         """The trace, seen from this request's own span."""
         self.parent_span_id: str | None = None
+        self.call_span_id = ""
+        """The span of its call, should it come to one."""
         self.has_record = False
         """Whether the turn's own commits hold the access record."""
 
