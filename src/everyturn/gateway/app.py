@@ -108,19 +108,8 @@ class App:
             return
         exchange = Exchange(scope)
         _identify(exchange, self._recording)
-        ended: BaseException | None = None
-        try:
-            await self._serve(exchange)
-        except BaseException as thrown:  # noqa: BLE001 - raised again below, when it is recorded
-            ended = thrown
-        if self._counted(exchange):
-            await self._recording.access(exchange)
-        if ended is not None:
-            raise ended
-
-    async def _serve(self, exchange: Exchange) -> None:
-        """Answer one request, or refuse it."""
         failure: Failure | None = None
+        ended: BaseException | None = None
         try:
             await self._handler(exchange)(exchange)
         except ClientGone:
@@ -131,8 +120,17 @@ class App:
             self._log.bug("request.failed", bug, request_id=exchange.request_id)
             if not exchange.is_started:
                 failure = InternalError("the gateway failed in this request")
+        except BaseException as thrown:  # noqa: BLE001 - raised again below, when it is recorded
+            ended = thrown
         if failure is not None:
-            await _refuse(exchange, failure)
+            try:
+                await _refuse(exchange, failure)
+            except BaseException as thrown:  # noqa: BLE001 - as above
+                ended = thrown
+        if self._counted(exchange):
+            await self._recording.access(exchange)
+        if ended is not None:
+            raise ended
 
     async def _link(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a worker's WebSocket, or refuse it in HTTP. Its access record is of the opening."""
