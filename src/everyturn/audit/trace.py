@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 SAMPLED: Final = 0x01
 """Flag: the caller records this trace."""
 
@@ -30,17 +28,27 @@ _KEY_FIRST: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _KEY_SIGNS: Final = _KEY_FIRST | frozenset("_-*/@")
 
 
-class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a request stands in a trace."""
+class TraceContext:
+    """Where a request stands in a trace. Never changed."""
 
-    trace_id: str
-    """32 lower-case hex digits, not all zero."""
-    span_id: str
-    """16 lower-case hex digits, not all zero: the caller's span."""
-    flags: int = SAMPLED
-    """`SAMPLED` and `RANDOM`; other bits are never kept."""
-    state: tuple[tuple[str, str], ...] = ()
-    """`tracestate` members in order, newest first; keys are unique."""
+    __slots__ = ("flags", "span_id", "state", "trace_id")
+
+    def __init__(
+        self,
+        *,
+        trace_id: str,
+        span_id: str,
+        flags: int = SAMPLED,
+        state: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.trace_id = trace_id
+        """32 lower-case hex digits, not all zero."""
+        self.span_id = span_id
+        """16 lower-case hex digits, not all zero: the caller's span."""
+        self.flags = flags
+        """`SAMPLED` and `RANDOM`; other bits are never kept."""
+        self.state = state
+        """`tracestate` members in order, newest first; keys are unique."""
 
     @property
     def traceparent(self) -> str:
@@ -60,7 +68,9 @@ class TraceContext(msgspec.Struct, frozen=True, kw_only=True):
 
     def child(self, span_id: str) -> TraceContext:
         """The same trace, seen from a span below this one."""
-        return msgspec.structs.replace(self, span_id=span_id)
+        return TraceContext(
+            trace_id=self.trace_id, span_id=span_id, flags=self.flags, state=self.state
+        )
 
 
 def parse_trace(traceparent: Sequence[str], tracestate: Sequence[str] = ()) -> TraceContext | None:
@@ -74,7 +84,12 @@ def parse_trace(traceparent: Sequence[str], tracestate: Sequence[str] = ()) -> T
     parent = _parse_parent(traceparent[0].strip(" \t"))
     if parent is None or not tracestate:
         return parent
-    return msgspec.structs.replace(parent, state=parse_state(tracestate) or ())
+    return TraceContext(
+        trace_id=parent.trace_id,
+        span_id=parent.span_id,
+        flags=parent.flags,
+        state=parse_state(tracestate) or (),
+    )
 
 
 def _parse_parent(text: str) -> TraceContext | None:
