@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Final
-
-import msgspec
 
 from everyturn.errors import (
     Failure,
@@ -51,7 +49,6 @@ DRAIN_S: Final = 1.0
 _FIRST: Final = (ev.TextDelta, ev.ReasoningDelta, ev.RefusalDelta)
 
 
-@dataclass(slots=True)
 class CallResult:
     """How a call ended, and what the client is still owed.
 
@@ -59,34 +56,73 @@ class CallResult:
     record. Times are milliseconds since the call began; None where it never came to that.
     """
 
-    reply: Reply | None = None
-    failure: Failure | None = None
-    stream_state: str = "error"
-    is_stream: bool = False
-    """Whether the client gets a stream."""
-    tail: bytes = b""
-    final: bytes = b""
-    headers: list[Header] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    upstream_status: int | None = None
-    provider_request_id: str | None = None
-    latency_ms: float = 0.0
-    time_to_first_token_ms: float | None = None
-    journey: Journey = field(default_factory=Journey)
+    __slots__ = (
+        "failure",
+        "final",
+        "headers",
+        "is_stream",
+        "journey",
+        "latency_ms",
+        "notes",
+        "provider_request_id",
+        "reply",
+        "stream_state",
+        "tail",
+        "time_to_first_token_ms",
+        "upstream_status",
+    )
+
+    def __init__(
+        self,
+        *,
+        reply: Reply | None = None,
+        failure: Failure | None = None,
+        stream_state: str = "error",
+        is_stream: bool = False,
+        notes: Iterable[str] = (),
+        latency_ms: float = 0.0,
+    ) -> None:
+        self.reply = reply
+        self.failure = failure
+        self.stream_state = stream_state
+        self.is_stream = is_stream
+        """Whether the client gets a stream."""
+        self.tail = b""
+        self.final = b""
+        self.headers: list[Header] = []
+        self.notes = list(notes)
+        self.upstream_status: int | None = None
+        self.provider_request_id: str | None = None
+        self.latency_ms = latency_ms
+        self.time_to_first_token_ms: float | None = None
+        self.journey = Journey()
 
 
-class CallPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a call needs to know."""
+class CallPlan:
+    """All that a call needs to know. Never changed."""
 
-    request: ChatRequest
-    target: Target
-    encoded: Encoded
-    timeouts: Timeouts
-    limits: Limits
-    common: Headers
-    """Headers for the provider that calls of the model have in common, beside the dialect's."""
-    further: Headers
-    """Headers for the provider of this call alone: trace and what the operator forwards."""
+    __slots__ = ("common", "encoded", "further", "limits", "request", "target", "timeouts")
+
+    def __init__(
+        self,
+        *,
+        request: ChatRequest,
+        target: Target,
+        encoded: Encoded,
+        timeouts: Timeouts,
+        limits: Limits,
+        common: Headers,
+        further: Headers,
+    ) -> None:
+        self.request = request
+        self.target = target
+        self.encoded = encoded
+        self.timeouts = timeouts
+        self.limits = limits
+        self.common = common
+        """Headers for the provider that calls of the model have in common, beside the dialect's."""
+        self.further = further
+        """Headers for the provider of this call alone: trace and what the operator forwards."""
 
 
 class Call:
@@ -101,7 +137,7 @@ class Call:
         self._told = 0
         self.leftover: UpstreamResponse | None = None
         """A response whose end marker was read but maybe not its end: see `drain`."""
-        self._result = CallResult(is_stream=plan.request.stream, notes=list(plan.encoded.notes))
+        self._result = CallResult(is_stream=plan.request.stream, notes=plan.encoded.notes)
 
     def _elapsed_ms(self) -> float:
         return (time.perf_counter() - self._started) * 1000.0

@@ -29,16 +29,18 @@ class Timeouts:
     """The whole call."""
 
 
-@dataclass(slots=True, kw_only=True)
 class Journey:
     """What a transport tells of a call's way, beside its answer; filled while the call runs."""
 
-    worker: str | None = None
-    """Who runs the call; None where nobody stands between."""
-    queue_ms: float | None = None
-    """How long the call waited for somebody to run it."""
-    link_ms: float | None = None
-    """What the way there and back added until the answer began, or failed to."""
+    __slots__ = ("link_ms", "queue_ms", "worker")
+
+    def __init__(self) -> None:
+        self.worker: str | None = None
+        """Who runs the call; None where nobody stands between."""
+        self.queue_ms: float | None = None
+        """How long the call waited for somebody to run it."""
+        self.link_ms: float | None = None
+        """What the way there and back added until the answer began, or failed to."""
 
 
 class UpstreamRequest(msgspec.Struct, frozen=True, kw_only=True):
