@@ -276,13 +276,14 @@ class Call:
 
         Bounded in time: a provider that keeps a finished stream open loses its connection.
         """
+        timer = asyncio.get_running_loop().call_later(DRAIN_S, response.close)
         try:
-            async with asyncio.timeout(DRAIN_S):
-                while await response.read():
-                    pass  # After the end marker nothing counts.
-        except (Failure, TimeoutError):
-            pass  # The answer was complete; only the connection is lost, and `close` sees to that.
+            while await response.read():
+                pass  # After the end marker nothing counts.
+        except Failure:
+            pass  # The answer was complete; only the connection is lost, or was closed in time.
         finally:
+            timer.cancel()
             response.close()
 
     # ---------------------------------------------------------------- bodies
