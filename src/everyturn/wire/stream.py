@@ -28,6 +28,9 @@ DONE_FRAME: Final = b"data: [DONE]\n\n"
 class State(enum.Enum):
     """Where a stream is."""
 
+    # As they are compared; the hash of an enum is slow.
+    __hash__ = object.__hash__
+
     OPEN = "open"
     FINISHED = "finished"
     ENDED = "ended"
@@ -37,6 +40,9 @@ class State(enum.Enum):
 
 class Signal(enum.Enum):
     """What happened."""
+
+    # As they are compared; the hash of an enum is slow.
+    __hash__ = object.__hash__
 
     FRAME = "frame"
     ALL_FINISHED = "all finished"
