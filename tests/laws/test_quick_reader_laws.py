@@ -82,12 +82,13 @@ def test_the_quick_way_reads_what_the_strict_way_reads(
     """A text that is read quickly gives the same tree strictly, of a client and of a provider."""
     raw = json_text(tree, blank, is_ascii=is_ascii).encode("utf-8", "surrogatepass")
 
-    quick = reader._read_quickly(raw)
+    quick, is_written_so = reader._read_quickly(raw)
 
     if quick is not reader._UNSURE:
         for decoder in (reader._CLIENT, reader._PROVIDER):
             # repr tells 1 from 1.0 and from Num, and shows the order of keys.
             assert repr(reader._decode(raw, decoder)) == repr(quick)
+        assert is_written_so == (write(quick) == raw)
 
 
 @given(trees, st.sampled_from(["", " "]))

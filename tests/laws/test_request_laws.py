@@ -14,7 +14,7 @@ from everyturn.errors import CallerFault, Failure
 from everyturn.presets.load import load_preset, preset_names
 from everyturn.wire.dialects.openai_chat import encode
 from everyturn.wire.preset import Target
-from everyturn.wire.reader import write
+from everyturn.wire.reader import read_client, write
 from everyturn.wire.request import CHAT_PARAMETERS, ROLES, parse_chat_request
 from tests.support.chat_requests import a_target
 
@@ -199,6 +199,32 @@ def test_any_request_is_sent_or_refused_by_type(
     for sent, message in zip(got, body["messages"], strict=True):
         if message["role"] != "assistant":
             assert sent == message
+
+
+@given(body=bodies(any_messages), target=st.sampled_from(TARGETS), is_turned=st.booleans())
+@example(
+    body={"model": "m", "messages": [{"role": "user", "content": 'q"model":"m"'}]},
+    target=a_target(upstream_model='u"p'),
+    is_turned=True,
+)
+@example(
+    body={"model": "m", "messages": [{"role": "user", "content": "q", "x": {"model": "m"}}]},
+    target=a_target(upstream_model="up"),
+    is_turned=True,
+)
+def test_the_body_that_is_sent_is_what_is_written_for_its_tree(
+    body: dict[str, Any], target: Target, is_turned: bool
+) -> None:
+    """Also where the client's own bytes are taken for it, wherever the model is named in them."""
+    members = dict(reversed(body.items())) if is_turned else body
+    request = outcome(lambda: parse_chat_request(write(read_client(written(members).encode()))))
+    if isinstance(request, CallerFault):
+        return
+
+    result = outcome(lambda: encode(request, target, api_key=None))
+
+    if not isinstance(result, CallerFault):
+        assert result.body == write(result.sent)
 
 
 def outcome(act: Callable[[], Any]) -> Any:

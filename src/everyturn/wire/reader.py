@@ -140,15 +140,21 @@ _PROVIDER: Final = json.JSONDecoder(
 
 def read_client(raw: bytes) -> Any:
     """The tree of a client's JSON text. Raises Malformed."""
-    value = _read_quickly(raw)
+    return read_client_text(raw)[0]
+
+
+def read_client_text(raw: bytes) -> tuple[Any, bytes]:
+    """The tree of a client's JSON text, and that text if it is what `write` gives for the tree,
+    else b"". Raises Malformed."""
+    value, is_written_so = _read_quickly(raw)
     if value is not _UNSURE:
-        return value
+        return value, raw if is_written_so else b""
     value = _decode(raw, _CLIENT)
     if _SURROGATE_ESCAPE.search(raw):
         path = surrogate_path(value)
         if path is not None:
             raise Malformed("a string has a lone surrogate", path)
-    return value
+    return value, b""
 
 
 def read_provider(raw: bytes | memoryview) -> Document:
@@ -157,7 +163,7 @@ def read_provider(raw: bytes | memoryview) -> Document:
     Raises Malformed for anything else that is not strict JSON.
     """
     data = bytes(raw)
-    value = _read_quickly(data)
+    value, _ = _read_quickly(data)
     if value is not _UNSURE:
         return Document(value, has_nonfinite=False)
     value = _decode(data, _PROVIDER)
@@ -174,8 +180,9 @@ _INTEGER_MAX: Final = 10**_INTEGER_CHARS_MAX
 _UNSURE: Final = object()
 
 
-def _read_quickly(raw: bytes) -> Any:
-    """The tree of a text that our own writer would give for it, else _UNSURE.
+def _read_quickly(raw: bytes) -> tuple[Any, bool]:
+    """The tree of a text that our own writer would give for it, else _UNSURE; and whether the
+    writer gives every byte of it.
 
     Most texts are compact JSON as programs write it. One that is the same when it is written again
     has lost nothing in between: no key stood twice, no number and no escape had another form. So
@@ -187,11 +194,12 @@ def _read_quickly(raw: bytes) -> Any:
         # As long as it will be, so that it need not grow while it is written.
         text = bytearray(len(raw))
         _ENCODER.encode_into(value, text)
-        if text != raw and text != msgspec.json.format(raw, indent=-1):
-            return _UNSURE
+        is_written_so = text == raw
+        if not is_written_so and text != msgspec.json.format(raw, indent=-1):
+            return _UNSURE, False
     except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
-        return _UNSURE  # The strict reader says what is wrong, or carries it.
-    return value if _is_ordinary(value, DEPTH_MAX) else _UNSURE
+        return _UNSURE, False  # The strict reader says what is wrong, or carries it.
+    return (value, is_written_so) if _is_ordinary(value, DEPTH_MAX) else (_UNSURE, False)
 
 
 def _is_ordinary(value: Any, levels: int) -> bool:

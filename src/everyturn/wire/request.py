@@ -16,7 +16,7 @@ import msgspec
 
 from everyturn.errors import InvalidJson, InvalidValue, MissingParameter, RequestTooLarge
 from everyturn.wire.envelope import Envelope, take_envelope
-from everyturn.wire.reader import Malformed, Num, key_name, read_client
+from everyturn.wire.reader import Malformed, Num, key_name, read_client_text
 
 BYTES_MAX: Final = 32 * 1024 * 1024
 """Default limit of a request body."""
@@ -101,6 +101,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The length of the text it was read from."""
     envelope: Envelope | None = None
     """The ids that the client named in the body, which holds them no more."""
+    text: bytes = b""
+    """The JSON text of `body` as `write` gives it, where that is what was received; else empty."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -119,7 +121,7 @@ def parse_chat_request(raw: bytes, *, bytes_max: int = BYTES_MAX) -> ChatRequest
     if len(raw) > bytes_max:
         raise RequestTooLarge(f"The body is larger than the limit in bytes: {bytes_max}.")
     try:
-        body = read_client(raw)
+        body, text = read_client_text(raw)
     except Malformed as bad:
         raise InvalidJson(
             f"The body cannot be read as JSON: {bad.reason}.", param=bad.path
@@ -144,6 +146,7 @@ def parse_chat_request(raw: bytes, *, bytes_max: int = BYTES_MAX) -> ChatRequest
         body=body,
         bytes_received=len(raw),
         envelope=envelope,
+        text=text if envelope is None else b"",
     )
 
 

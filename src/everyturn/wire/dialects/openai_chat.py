@@ -35,6 +35,8 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     """The whole path at the origin: the base URL's own, then `/chat/completions`."""
     query: tuple[tuple[str, str], ...]
     """The base URL's own query, then the target's, which outweighs it; not yet encoded."""
+    url: str
+    """The absolute URL, percent-encoded."""
     headers: tuple[tuple[str, str], ...]
     body: bytes
     sent: dict[str, Any]
@@ -50,13 +52,6 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_tags: tuple[tuple[int, int], ...]
     """Messages of `sent` with reasoning in front of their content: index, and code points."""
 
-    @property
-    def url(self) -> str:
-        """The absolute URL, percent-encoded."""
-        if not self.query:
-            return self.origin + self.path
-        return f"{self.origin}{self.path}?{urlencode(self.query, quote_via=quote)}"
-
 
 def encode(request: ChatRequest, target: Target, *, api_key: str | None) -> Encoded:
     """The call that puts `request` to `target`.
@@ -70,6 +65,7 @@ def encode(request: ChatRequest, target: Target, *, api_key: str | None) -> Enco
     controls = translate_controls(request.body, target)
     history = convert_history(request.messages, target, thinking=controls.thinking)
     body = controls.body
+    is_own = body is request.body and history.messages is request.messages
     if body is request.body:
         body = dict(body)
     body["model"] = target.upstream_model
@@ -78,16 +74,19 @@ def encode(request: ChatRequest, target: Target, *, api_key: str | None) -> Enco
     is_streamed = request.stream
     if target.stream != "as_asked":
         is_streamed = target.stream == "always"
+        is_own = is_own and is_streamed == request.stream
         if is_streamed != request.stream:
             notes.append(_set_stream(body, is_streamed))
     withhold_usage = is_streamed and _set_stream_options(body, request, target, notes)
-    origin, path, query = _address(target)
+    origin, path, query, url = _address(target)
     return Encoded(
         origin=origin,
         path=path,
         query=query,
+        url=url,
         headers=_headers(target, api_key, is_streamed),
-        body=write(body),
+        # A streamed body also asks for usage, so it is no more the client's own.
+        body=_with_model(request, target) if is_own and not is_streamed else write(body),
         sent=body,
         notes=tuple(notes),
         stream=is_streamed,
@@ -95,6 +94,19 @@ def encode(request: ChatRequest, target: Target, *, api_key: str | None) -> Enco
         reasoning_in_history=history.reasoning_chars,
         reasoning_tags=history.tagged,
     )
+
+
+def _with_model(request: ChatRequest, target: Target) -> bytes:
+    """The text of a request's body with the provider's name of the model, as `write` gives it."""
+    text = request.text
+    asked = b'"model":' + write(request.model)
+    named = b'"model":' + write(target.upstream_model)
+    # A quote inside a string is escaped, so these bytes are a member wherever they stand.
+    if text.startswith(b"{" + asked):
+        return b"{" + named + text[len(asked) + 1 :]
+    if text.count(asked) == 1:
+        return text.replace(asked, named)
+    return write({**request.body, "model": target.upstream_model})
 
 
 def _check_keys(body: dict[str, Any], target: Target) -> None:
@@ -150,11 +162,11 @@ def _headers(target: Target, api_key: str | None, is_streamed: bool) -> tuple[tu
     return (_CONTENT_TYPE, accept, (name, credentials))
 
 
-_Address = tuple[str, str, tuple[tuple[str, str], ...]]
+_Address = tuple[str, str, tuple[tuple[str, str], ...], str]
 
 
 def _address(target: Target) -> _Address:
-    """Origin, path and query of the target's endpoint, worked out once."""
+    """Origin, path, query and URL of the target's endpoint, worked out once."""
     address: _Address | None = target.derived.get("address")
     if address is None:
         address = target.derived["address"] = _read_address(target.base_url, target.query)
@@ -162,7 +174,7 @@ def _address(target: Target) -> _Address:
 
 
 def _read_address(base_url: str, given: tuple[tuple[str, str], ...]) -> _Address:
-    """Origin, path and query of the endpoint under a base URL as one gives it to an OpenAI SDK.
+    """Origin, path, query and URL of the endpoint under a base URL as an OpenAI SDK is given it.
 
     given: the target's own query, which outweighs the base URL's.
     """
@@ -171,4 +183,6 @@ def _read_address(base_url: str, given: tuple[tuple[str, str], ...]) -> _Address
     names = {name for name, _ in given}
     own = parse_qsl(parts.query, keep_blank_values=True)
     query = tuple(pair for pair in own if pair[0] not in names) + given
-    return f"{parts.scheme}://{parts.netloc}", path, query
+    origin = f"{parts.scheme}://{parts.netloc}"
+    encoded = f"?{urlencode(query, quote_via=quote)}" if query else ""
+    return origin, path, query, origin + path + encoded
