@@ -213,7 +213,7 @@ class ClientConnection:
         parser = self._parser
         if parser.should_upgrade() and self._should_upgrade():
             return  # `data_received` hands the connection to the WebSocket protocol.
-        request = ClientRequest(self, self._headers)
+        request = ClientRequest(self, self._headers, dict(self._headers))
         request.method = parser.get_method().decode("ascii")
         request.path, request.query = parts_of(self._url)
         request.is_old = parser.get_http_version() == "1.0"
@@ -252,7 +252,7 @@ class ClientConnection:
         length = known.length_in(data)
         if length is None:
             return False
-        request = ClientRequest(self, known.headers_with(length))
+        request = ClientRequest(self, known.headers_with(length), known.named_with(length))
         request.method = known.method
         request.path = known.path
         request.query = known.query
@@ -335,8 +335,9 @@ class ClientConnection:
 
     def read_on(self) -> None:
         """Read the socket again, unless enough requests wait already."""
-        if len(self._waiting) < WAITING_MAX:
-            self.flow.resume_reading()
+        flow = self.flow
+        if flow.read_paused and len(self._waiting) < WAITING_MAX:
+            flow.resume_reading()
 
     def _rest(self) -> None:
         """No answer is due: a further request has its time, or what is left of a body that was not
@@ -401,7 +402,7 @@ class ClientConnection:
             newest.keep_alive = False  # An answer that runs is not broken into.
         else:
             self.deadline = inf
-            request = ClientRequest(self, [])
+            request = ClientRequest(self, [], {})
             request.break_off(failure)
             self._open(request)
 

@@ -23,13 +23,14 @@ _HEAD_BYTES_MAX: Final = 4096
 class KnownHead:
     """A head in two pieces, before and after the digits, and what the parser read in it."""
 
-    __slots__ = ("_after", "_before", "_headers", "_place", "method", "path", "query")
+    __slots__ = ("_after", "_before", "_headers", "_named", "_place", "method", "path", "query")
 
     def __init__(self, request: ClientRequest, before: bytes, after: bytes, place: int) -> None:
         """place: of the length among the headers."""
         self._before = before
         self._after = after
         self._headers = request.headers
+        self._named = request.named
         self._place = place
         self.method = request.method
         self.path = request.path
@@ -77,6 +78,12 @@ class KnownHead:
         headers = self._headers.copy()
         headers[self._place] = (_LENGTH, length)
         return headers
+
+    def named_with(self, length: bytes) -> dict[bytes, bytes]:
+        """The same by their names, of which none stands twice."""
+        named = self._named.copy()
+        named[_LENGTH] = length
+        return named
 
 
 def _is_length(digits: bytes) -> bool:

@@ -82,11 +82,13 @@ class ClientRequest:
         "unread_bytes",
     )
 
-    def __init__(self, connection: ClientConnection, headers: list[Field]) -> None:
+    def __init__(
+        self, connection: ClientConnection, headers: list[Field], named: dict[bytes, bytes]
+    ) -> None:
         self._connection = connection
         self.headers = headers
         """In the order received."""
-        self.named: dict[bytes, bytes] = dict(headers)
+        self.named = named
         """By their names; of one that stands more than once, the last."""
         self.method = "UNKNOWN"
         self.path = ""
@@ -214,7 +216,10 @@ class ClientRequest:
         if length is not None:
             head.append(b"content-length: %d\r\n" % length)
         for name, value in further:
-            if _NO_NAME.search(name) or _NO_VALUE.search(value):
+            # Letters and digits can stand anywhere, and are most of what there is.
+            if (not name.replace(b"-", b"").isalnum() and _NO_NAME.search(name)) or (
+                not value.isalnum() and _NO_VALUE.search(value)
+            ):
                 raise ValueError("a header's name or value holds what HTTP cannot carry")
             head.append(b"%b: %b\r\n" % (name, value))
         if not self.keep_alive:

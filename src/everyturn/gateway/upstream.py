@@ -22,7 +22,8 @@ ERROR_BODY_BYTES_MAX: Final = 1024 * 1024
 RETRY_AFTER_MS_MAX: Final = 24 * 3600 * 1000
 """A longer wait in `retry-after` counts as this."""
 
-_PASSED: Final = ("retry-after", "retry-after-ms", "x-ratelimit-")
+_PASSED: Final = ("retry-after", "retry-after-ms")
+_PASSED_PREFIX: Final = "x-ratelimit-"
 _REQUEST_IDS: Final = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id")
 _PLAIN: Final = ("", "text/plain", "application/octet-stream")
 
@@ -42,14 +43,17 @@ def upstream_request(
 
 def first_of_each(headers: Headers) -> Mapping[str, str]:
     """Headers by their lower-case names; of one that stands more than once, the first."""
-    return dict(reversed(headers))
+    named: dict[str, str] = {}
+    for name, value in headers:
+        named.setdefault(name, value)
+    return named
 
 
 def passed_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
     """The provider's headers that come back to the client: how long to wait, and rate limits."""
     passed: list[tuple[bytes, bytes]] = []
     for key, value in headers:
-        if key.startswith(_PASSED) and (key in _PASSED or key.startswith("x-ratelimit-")):
+        if key in _PASSED or key.startswith(_PASSED_PREFIX):
             passed.append((key.encode("latin-1"), value.encode("latin-1", "replace")))
     return passed
 
