@@ -52,6 +52,8 @@ BUFFER_BYTES_MAX: Final = 256 * 1024
 ONE_WRITE_BYTES_MAX: Final = 64 * 1024
 """Up to here a body is copied behind its head, so that both leave in one segment or system call."""
 
+_SPACE: Final = ord(" ")
+_TAB: Final = ord("\t")
 FRAMING_HEADERS: Final = frozenset({"content-length", "transfer-encoding", "keep-alive"})
 TIMEOUT_MESSAGES: Final = {
     "first_byte_ms": "The provider did not begin its answer in time; `first_byte_ms` is: {}",
@@ -368,7 +370,9 @@ class Connection(asyncio.Protocol):
         named: list[tuple[str, str]] = []
         for name, value in headers:
             key = LOWER_NAMES.get(name) or lower_name(name)
-            text = value.rstrip(b" \t").decode("latin-1")
+            if value and (value[-1] == _SPACE or value[-1] == _TAB):
+                value = value.rstrip(b" \t")
+            text = value.decode("latin-1")
             named.append((key, text))
             if key in FRAMING_HEADERS:
                 self._note_framing(key, text)

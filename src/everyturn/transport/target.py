@@ -21,6 +21,7 @@ from everyturn.transport.proxy import (
     ProxySettings,
     is_possible,
 )
+from everyturn.transport.response import NAMES_MAX
 from everyturn.wire.preset import CONNECTION_HEADERS, HEADER_NAME
 
 _URL: Final = re.compile(
@@ -116,9 +117,18 @@ def encode_head(target: Target, headers: Headers, body_bytes: int, further: Head
 
 def header_lines(headers: Headers) -> bytes:
     """Headers as they go over the wire. Raises InvalidValue."""
-    text = "".join([f"{_line_start(name)}{value}\r\n" for name, value in headers])
+    parts: list[str] = []
+    is_plain = True
+    for name, value in headers:
+        parts.append(_LINE_STARTS.get(name) or _line_start(name))
+        parts.append(value)
+        parts.append("\r\n")
+        is_plain = is_plain and value.isascii() and value.isprintable()
+    text = "".join(parts)
+    if is_plain:
+        return text.encode()
     try:
-        lines = text.encode() if text.isascii() else text.encode("latin-1")
+        lines = text.encode("latin-1")
     except UnicodeEncodeError:
         raise _unsendable(headers) from None
     # The only control characters are the line ends that we put.
@@ -130,9 +140,12 @@ def header_lines(headers: Headers) -> bytes:
 _kept_lines: Final = lru_cache(maxsize=256)(header_lines)
 
 
-@lru_cache(maxsize=1024)
+_LINE_STARTS: Final[dict[str, str]] = {}
+"""Lines of headers up to their values, for every request has the same few; at most NAMES_MAX."""
+
+
 def _line_start(name: str) -> str:
-    """A header's line up to its value. Cached: every request has the same few.
+    """A header's line up to its value, from now on in _LINE_STARTS.
 
     Raises InvalidValue for a name that is no token or is the transport's own.
     """
@@ -144,7 +157,10 @@ def _line_start(name: str) -> str:
             param="headers",
             hint="Remove the header; the transport sends its own.",
         )
-    return f"{name}: "
+    if len(_LINE_STARTS) >= NAMES_MAX:
+        _LINE_STARTS.clear()
+    start = _LINE_STARTS[name] = f"{name}: "
+    return start
 
 
 def _unsendable(headers: Headers) -> InvalidValue:
