@@ -41,13 +41,13 @@ class TraceContext:
         flags: int = SAMPLED,
         state: tuple[tuple[str, str], ...] = (),
     ) -> None:
-        self.trace_id = trace_id
+        self.trace_id: Final = trace_id
         """32 lower-case hex digits, not all zero."""
-        self.span_id = span_id
+        self.span_id: Final = span_id
         """16 lower-case hex digits, not all zero: the caller's span."""
-        self.flags = flags
+        self.flags: Final = flags
         """`SAMPLED` and `RANDOM`; other bits are never kept."""
-        self.state = state
+        self.state: Final = state
         """`tracestate` members in order, newest first; keys are unique."""
 
     @property

@@ -114,14 +114,14 @@ class CallPlan:
         common: Headers,
         further: Headers,
     ) -> None:
-        self.request = request
-        self.target = target
-        self.encoded = encoded
-        self.timeouts = timeouts
-        self.limits = limits
-        self.common = common
+        self.request: Final = request
+        self.target: Final = target
+        self.encoded: Final = encoded
+        self.timeouts: Final = timeouts
+        self.limits: Final = limits
+        self.common: Final = common
         """Headers for the provider that calls of the model have in common, beside the dialect's."""
-        self.further = further
+        self.further: Final = further
         """Headers for the provider of this call alone: trace and what the operator forwards."""
 
 

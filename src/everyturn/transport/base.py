@@ -10,9 +10,7 @@ in between also raises `WorkerUnavailable` (nobody was asked) and `WorkerLost` (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
-
-import msgspec
+from typing import Final, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +41,32 @@ class Journey:
         """What the way there and back added until the answer began, or failed to."""
 
 
-class UpstreamRequest(msgspec.Struct, frozen=True, kw_only=True):
+class UpstreamRequest:
     """One HTTP request to a provider, ready to be sent."""
 
-    url: str
-    """Absolute `http` or `https` URL with path and query, already percent-encoded."""
-    method: str = "POST"
-    headers: tuple[tuple[str, str], ...] = ()
-    """Without `host`, `content-length`, `connection` and `accept-encoding`: those are the
-    transport's own."""
-    further: tuple[tuple[str, str], ...] = ()
-    """Headers of this call alone, sent after the others, which calls have in common."""
-    body: bytes = b""
-    journey: Journey | None = None
-    """Filled by transports with somebody in between; None: nobody asks."""
+    __slots__ = ("body", "further", "headers", "journey", "method", "url")
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        method: str = "POST",
+        headers: tuple[tuple[str, str], ...] = (),
+        further: tuple[tuple[str, str], ...] = (),
+        body: bytes = b"",
+        journey: Journey | None = None,
+    ) -> None:
+        self.url: Final = url
+        """Absolute `http` or `https` URL with path and query, already percent-encoded."""
+        self.method: Final = method
+        self.headers: Final = headers
+        """Without `host`, `content-length`, `connection` and `accept-encoding`: those are the
+        transport's own."""
+        self.further: Final = further
+        """Headers of this call alone, sent after the others, which calls have in common."""
+        self.body: Final = body
+        self.journey: Final = journey
+        """Filled by transports with somebody in between; None: nobody asks."""
 
 
 class UpstreamResponse(Protocol):

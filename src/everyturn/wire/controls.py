@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import msgspec
-
 from everyturn.errors import InvalidValue, UnsupportedReasoningControl
 from everyturn.wire.preset import Controls, Target
 from everyturn.wire.reader import key_name
@@ -20,15 +18,24 @@ from everyturn.wire.reader import key_name
 _MEMBERS: Final = ("enabled", "effort", "max_tokens", "exclude")
 
 
-class Translation(msgspec.Struct, frozen=True, kw_only=True):
+class Translation:
     """A body whose reasoning controls are the provider's own."""
 
-    body: dict[str, Any]
-    """The tree to send; the very object given where nothing had to change."""
-    notes: tuple[str, ...]
-    """What the client should hear of; parameter names and canonical values only."""
-    thinking: bool | None
-    """Whether the request, or else the operator, says that the model thinks; None: nobody says."""
+    __slots__ = ("body", "notes", "thinking")
+
+    def __init__(
+        self,
+        *,
+        body: dict[str, Any],
+        notes: tuple[str, ...],
+        thinking: bool | None,
+    ) -> None:
+        self.body: Final = body
+        """The tree to send; the very object given where nothing had to change."""
+        self.notes: Final = notes
+        """What the client should hear of; parameter names and canonical values only."""
+        self.thinking: Final = thinking
+        """Whether the request, or else the operator, says that the model thinks; None: neither."""
 
 
 @dataclass(slots=True)

@@ -42,18 +42,28 @@ _STRIP_HINT: Final = (
 )
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True):
+class History:
     """The messages to send, and what there was to say about their reasoning."""
 
-    messages: list[Message]
-    """The very list given where nothing had to change; else new, with the unchanged members."""
-    notes: tuple[str, ...]
-    """What the client should hear of; counts only."""
-    reasoning_chars: int
-    """Reasoning text in the history as it came, in Unicode code points; copies count once."""
-    tagged: tuple[tuple[int, int], ...]
-    """Messages whose reasoning goes as tags: index, and how many code points in front of the
-    content (of its first text part, where it is a list) are reasoning with its tags."""
+    __slots__ = ("messages", "notes", "reasoning_chars", "tagged")
+
+    def __init__(
+        self,
+        *,
+        messages: list[Message],
+        notes: tuple[str, ...],
+        reasoning_chars: int,
+        tagged: tuple[tuple[int, int], ...],
+    ) -> None:
+        self.messages: Final = messages
+        """The very list given where nothing had to change; else new, with the unchanged members."""
+        self.notes: Final = notes
+        """What the client should hear of; counts only."""
+        self.reasoning_chars: Final = reasoning_chars
+        """Reasoning text in the history as it came, in Unicode code points; copies count once."""
+        self.tagged: Final = tagged
+        """Messages whose reasoning goes as tags: index, and how many code points in front of the
+        content (of its first text part, where it is a list) are reasoning with its tags."""
 
 
 class _Policy(msgspec.Struct, frozen=True, kw_only=True):

@@ -77,12 +77,15 @@ class NonFinite:
         return f"NonFinite({self.text})"
 
 
-class Document(msgspec.Struct, frozen=True):
+class Document:
     """A read JSON text."""
 
-    value: Any
-    has_nonfinite: bool
-    """Whether `NonFinite` stands somewhere in `value`; only ever true for providers."""
+    __slots__ = ("has_nonfinite", "value")
+
+    def __init__(self, value: Any, *, has_nonfinite: bool) -> None:
+        self.value: Final = value
+        self.has_nonfinite: Final = has_nonfinite
+        """Whether `NonFinite` stands somewhere in `value`; only ever true for providers."""
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -168,7 +171,7 @@ def read_provider(raw: bytes | memoryview) -> Document:
         return Document(value, has_nonfinite=False)
     value = _decode(data, _PROVIDER)
     suspect = data.find(b"NaN") >= 0 or data.find(b"Infinity") >= 0
-    return Document(value, suspect and _has_nonfinite(value))
+    return Document(value, has_nonfinite=suspect and _has_nonfinite(value))
 
 
 _QUICK: Final = msgspec.json.Decoder(float_hook=_real)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-import msgspec
-
 from everyturn.errors import InvalidJson, InvalidValue, MissingParameter, RequestTooLarge
 from everyturn.wire.envelope import Envelope, take_envelope
 from everyturn.wire.reader import Malformed, Num, key_name, read_client_text
@@ -85,24 +83,47 @@ _NUMBER_KINDS: Final[dict[str, frozenset[type]]] = {
 _OBJECT_LISTS: Final = ("tools", "functions")
 
 
-class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ChatRequest:
     """A Chat Completions request whose types are as the gateway needs them. Never changed."""
 
-    model: str
-    """As the client named it."""
-    stream: bool
-    include_usage: bool | None
-    """`stream_options.include_usage`; None: not said."""
-    n: int
-    """How many choices are asked for; 1 where the client did not say."""
-    body: dict[str, Any]
-    """The tree as read, `model`, `stream` and the rest included. Do not change it in place."""
-    bytes_received: int
-    """The length of the text it was read from."""
-    envelope: Envelope | None = None
-    """The ids that the client named in the body, which holds them no more."""
-    text: bytes = b""
-    """The JSON text of `body` as `write` gives it, where that is what was received; else empty."""
+    __slots__ = (
+        "body",
+        "bytes_received",
+        "envelope",
+        "include_usage",
+        "model",
+        "n",
+        "stream",
+        "text",
+    )
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        stream: bool,
+        include_usage: bool | None,
+        n: int,
+        body: dict[str, Any],
+        bytes_received: int,
+        envelope: Envelope | None = None,
+        text: bytes = b"",
+    ) -> None:
+        self.model: Final = model
+        """As the client named it."""
+        self.stream: Final = stream
+        self.include_usage: Final = include_usage
+        """`stream_options.include_usage`; None: not said."""
+        self.n: Final = n
+        """How many choices are asked for; 1 where the client did not say."""
+        self.body: Final = body
+        """The tree as read, `model`, `stream` and the rest included. Do not change it in place."""
+        self.bytes_received: Final = bytes_received
+        """The length of the text it was read from."""
+        self.envelope: Final = envelope
+        """The ids that the client named in the body, which holds them no more."""
+        self.text: Final = text
+        """The JSON text of `body`, where what was received is what `write` gives; else empty."""
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-import msgspec
-
 from everyturn.errors import UnknownParameter
 from everyturn.wire.controls import translate_controls
 from everyturn.wire.history import convert_history
@@ -26,31 +24,62 @@ _ACCEPT: Final = ("accept", "application/json")
 _ACCEPT_STREAM: Final = ("accept", "text/event-stream")
 
 
-class Encoded(msgspec.Struct, frozen=True, kw_only=True):
+class Encoded:
     """One call to a provider, ready for a transport. `headers` hold the key; nothing else does."""
 
-    origin: str
-    """`https://host[:port]`, as in the target's base URL."""
-    path: str
-    """The whole path at the origin: the base URL's own, then `/chat/completions`."""
-    query: tuple[tuple[str, str], ...]
-    """The base URL's own query, then the target's, which outweighs it; not yet encoded."""
-    url: str
-    """The absolute URL, percent-encoded."""
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
-    sent: dict[str, Any]
-    """The tree that `body` is the text of. Shares parts with the request; do not change it."""
-    notes: tuple[str, ...]
-    """What was done to the request that the client could not see; no values, no content."""
-    stream: bool
-    """Whether the provider is asked to stream; may differ from what the client asked for."""
-    withhold_usage: bool
-    """The stream's usage was asked for by this gateway alone: its frame is not the client's."""
-    reasoning_in_history: int
-    """Reasoning text in the client's history, in Unicode code points."""
-    reasoning_tags: tuple[tuple[int, int], ...]
-    """Messages of `sent` with reasoning in front of their content: index, and code points."""
+    __slots__ = (
+        "body",
+        "headers",
+        "notes",
+        "origin",
+        "path",
+        "query",
+        "reasoning_in_history",
+        "reasoning_tags",
+        "sent",
+        "stream",
+        "url",
+        "withhold_usage",
+    )
+
+    def __init__(
+        self,
+        *,
+        origin: str,
+        path: str,
+        query: tuple[tuple[str, str], ...],
+        url: str,
+        headers: tuple[tuple[str, str], ...],
+        body: bytes,
+        sent: dict[str, Any],
+        notes: tuple[str, ...],
+        stream: bool,
+        withhold_usage: bool,
+        reasoning_in_history: int,
+        reasoning_tags: tuple[tuple[int, int], ...],
+    ) -> None:
+        self.origin: Final = origin
+        """`https://host[:port]`, as in the target's base URL."""
+        self.path: Final = path
+        """The whole path at the origin: the base URL's own, then `/chat/completions`."""
+        self.query: Final = query
+        """The base URL's own query, then the target's, which outweighs it; not yet encoded."""
+        self.url: Final = url
+        """The absolute URL, percent-encoded."""
+        self.headers: Final = headers
+        self.body: Final = body
+        self.sent: Final = sent
+        """The tree that `body` is the text of. Shares parts with the request; do not change it."""
+        self.notes: Final = notes
+        """What was done to the request that the client could not see; no values, no content."""
+        self.stream: Final = stream
+        """Whether the provider is asked to stream; may differ from what the client asked for."""
+        self.withhold_usage: Final = withhold_usage
+        """The stream's usage was asked for by this gateway alone: its frame is not the client's."""
+        self.reasoning_in_history: Final = reasoning_in_history
+        """Reasoning text in the client's history, in Unicode code points."""
+        self.reasoning_tags: Final = reasoning_tags
+        """Messages of `sent` with reasoning in front of their content: index, and code points."""
 
 
 def encode(request: ChatRequest, target: Target, *, api_key: str | None) -> Encoded:
