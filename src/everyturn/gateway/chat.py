@@ -32,7 +32,7 @@ from everyturn.gateway.http import (
 from everyturn.gateway.log import Log
 from everyturn.gateway.metrics import Metrics
 from everyturn.gateway.models import Model, Models
-from everyturn.gateway.records import Recording
+from everyturn.gateway.records import Recording, TurnRecord
 from everyturn.gateway.upstream import Headers
 from everyturn.wire.dialects.openai_chat import Encoded, encode
 from everyturn.wire.envelope import Envelope
@@ -97,38 +97,21 @@ class ChatService:
 
     async def answer(self, exchange: Exchange) -> None:
         """Serve one request. Failures before the turn began are raised; later ones are answered."""
-        exchange.principal.require("call")
-        check_content_type(exchange.header(b"content-type"))
-        if self.is_stopping:
-            raise GatewayStopping("the gateway is shutting down", retry_after_ms=1000)
-        if len(self._open) >= self._open_turns_max:
-            raise RateLimited(
-                f"the gateway has its most open turns: {self._open_turns_max}", retry_after_ms=1000
-            )
-        _join(exchange)
-        task = exchange.request.task
-        assert task is not None  # Each request is served by one.
+        task = self._admit(exchange)
         self._open.add(task)
+        record: TurnRecord | None = None
         try:
-            await self._turn(exchange, task)
-        finally:
-            self._open.discard(task)
-            if self._is_idle is not None and not self._open:
-                self._is_idle.set()
-
-    async def _turn(self, exchange: Exchange, task: Task) -> None:
-        request: ChatRequest | None = None
-        failure: Failure | None = None
-        try:
-            request = parse_chat_request(
-                await exchange.body(self._request_bytes_max), bytes_max=self._request_bytes_max
-            )
-            if request.envelope is not None:
-                _adopt(exchange, request.envelope, self._recording)
-        except Failure as refused:
-            failure = refused
-        record = await self._recording.turn(exchange)
-        try:
+            request: ChatRequest | None = None
+            failure: Failure | None = None
+            try:
+                request = parse_chat_request(
+                    await exchange.body(self._request_bytes_max), bytes_max=self._request_bytes_max
+                )
+                if request.envelope is not None:
+                    _adopt(exchange, request.envelope, self._recording)
+            except Failure as refused:
+                failure = refused
+            record = await self._recording.turn(exchange)
             if failure is not None or request is None:
                 assert failure is not None  # What is not read is refused.
                 await record.refuse(failure, request)
@@ -142,16 +125,7 @@ class ChatService:
             if failure is not None:
                 await record.refuse(failure, request)
                 raise failure
-            plan = CallPlan(
-                request=request,
-                target=model.target,
-                encoded=encoded,
-                timeouts=model.timeouts,
-                limits=self._limits,
-                common=() if "user-agent" in model.target.forward_headers else _AGENT,
-                further=_further_headers(exchange, model, encoded),
-            )
-            call = Call(plan, model.transport, exchange)
+            call = self._call(exchange, request, model, encoded)
             result = await self._run(exchange, call, task)
             self.metrics.call(model.target.name, result)
             try:
@@ -165,7 +139,40 @@ class ChatService:
             if call.leftover is not None:
                 await call.drain(call.leftover)
         finally:
-            record.release()
+            if record is not None:
+                record.release()
+            self._open.discard(task)
+            if self._is_idle is not None and not self._open:
+                self._is_idle.set()
+
+    def _admit(self, exchange: Exchange) -> Task:
+        """The task of a request that a turn may come of. Raises the failure of any other."""
+        exchange.principal.require("call")
+        check_content_type(exchange.header(b"content-type"))
+        if self.is_stopping:
+            raise GatewayStopping("the gateway is shutting down", retry_after_ms=1000)
+        if len(self._open) >= self._open_turns_max:
+            raise RateLimited(
+                f"the gateway has its most open turns: {self._open_turns_max}", retry_after_ms=1000
+            )
+        _join(exchange)
+        task = exchange.request.task
+        assert task is not None  # Each request is served by one.
+        return task
+
+    def _call(
+        self, exchange: Exchange, request: ChatRequest, model: Model, encoded: Encoded
+    ) -> Call:
+        plan = CallPlan(
+            request=request,
+            target=model.target,
+            encoded=encoded,
+            timeouts=model.timeouts,
+            limits=self._limits,
+            common=() if "user-agent" in model.target.forward_headers else _AGENT,
+            further=_further_headers(exchange, model, encoded),
+        )
+        return Call(plan, model.transport, exchange)
 
     async def _run(self, exchange: Exchange, call: Call, task: Task) -> CallResult:
         """Run the call while the client is there, and answer whatever ends it."""
