@@ -49,9 +49,9 @@ def plain_reply(data: bytes, target: Target, limits: Limits, *, choices: int = 1
         document = read_provider(data)
     except Malformed:
         return None
-    tree = document.value
-    if type(tree) is not dict or document.has_nonfinite:
+    if type(document.value) is not dict or document.has_nonfinite:
         return None
+    tree: dict[str, Any] = document.value
     choices_read: list[Choice] = []
     usage: dict[str, Any] | Missing | None = MISSING
     envelope: dict[str, Any] = {}
@@ -79,20 +79,24 @@ def _plain_choice(item: Any, index: int, target: Target) -> Choice | None:
     """A choice with a finish and a plain message; None for any other."""
     if type(item) is not dict:
         return None
-    message = finish = None
+    members: dict[str, Any] = item
+    message: dict[str, Any] | None = None
+    finish = None
     choice_values: dict[str, Any] = {}
-    for key, value in item.items():
+    for key, value in members.items():
         if key == "message":
+            if type(value) is not dict:
+                return None
             message = value
         elif key == "finish_reason":
             finish = value
         elif key == "logprobs":
             choice_values[key] = value
-        elif key != "index" or value != index or type(value) is not int:
+        elif key != "index" or type(value) is not int or value != index:
             return None
     if type(finish) is not str or not finish or finish in target.preset.finish_failures:
         return None
-    if type(message) is not dict:
+    if message is None:
         return None
     content: str | Missing | None = MISSING
     refusal: str | Missing | None = MISSING

@@ -71,6 +71,7 @@ Source: openai-python 3.57.0, `types/chat/completion_create_params.py`.
 ROLES: Final = ("developer", "system", "user", "assistant", "tool", "function")
 """The roles of Chat Completions. Closed, so that no message escapes the history policy."""
 
+_ROLES: Final = frozenset(ROLES)
 _CONTENT_REQUIRED: Final = ("developer", "system", "user")
 _REALS: Final = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
 _INTEGERS: Final = ("max_tokens", "max_completion_tokens", "top_logprobs", "seed")
@@ -271,7 +272,7 @@ def _check_messages(messages: Any) -> None:
             here = f"messages[{index}]"
             raise InvalidValue(f"`{here}` must be an object.", param=here)
         role = message.get("role")
-        if role not in ROLES:
+        if type(role) is not str or role not in _ROLES:
             _refuse_role(message, index)
         content = message.get("content")
         if type(content) is str:
