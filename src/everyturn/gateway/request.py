@@ -31,6 +31,8 @@ DISCONNECT_WATCH_S: Final = 0.1
 ONE_WRITE_BYTES_MAX: Final = 64 * 1024
 """Up to here a body is copied behind its head; beyond, both are handed over as they are."""
 
+_LINE_END: Final = b"\r\n"
+_LAST_CHUNK: Final = b"0\r\n\r\n"
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 _STATUS_LINES: Final = {
     status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n".encode("ascii")
@@ -233,16 +235,20 @@ class ClientRequest:
         if self.is_gone:
             return
         transport = self._connection.transport
+        parts: list[bytes] = [head] if head else []
         if self.method == "HEAD":
-            body = b""
+            body = b""  # Its answer ends with the head.
         elif self._is_chunked:
-            body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            if body:
+                parts += (hex(len(body))[2:].encode("ascii"), _LINE_END, body, _LINE_END)
             if is_last:
-                body += b"0\r\n\r\n"
-        if len(body) <= ONE_WRITE_BYTES_MAX:
-            transport.write(head + body if head else body)
+                parts.append(_LAST_CHUNK)
         else:
-            transport.writelines((head, body))
+            parts.append(body)
+        if len(body) <= ONE_WRITE_BYTES_MAX:
+            transport.write(b"".join(parts))
+        else:
+            transport.writelines(parts)
         if is_last:
             self.is_answered = True
             self.wake()
