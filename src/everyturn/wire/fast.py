@@ -94,9 +94,9 @@ class Templates:
         Raises UpstreamTooLarge past the bound of a choice's text.
         """
         for template in self._known:
-            start, end = len(template.prefix), len(raw) - len(template.suffix)
-            if raw[:start] != template.prefix or raw[max(end, 0) :] != template.suffix:
+            if not raw.startswith(template.prefix) or not raw.endswith(template.suffix):
                 continue
+            start, end = len(template.prefix), len(raw) - len(template.suffix)
             padding = b""
             if template.gap:
                 gap = raw.find(template.gap, start, end)

@@ -193,7 +193,7 @@ class ReplyStream:
                 ledger.bytes_framed += len(raw)
                 if is_long and len(raw) > limits.frame_bytes_max:
                     raise _too_large("an event", limits.frame_bytes_max)
-                events += self._frame(raw)
+                events.extend(self._frame(raw))
             except Failure:
                 self._stop(raws[position + 1 :], max(beyond, 0))
                 raise
