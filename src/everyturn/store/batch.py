@@ -32,7 +32,13 @@ from everyturn.audit.records import (
 from everyturn.store import kept, media
 from everyturn.store.base import RecordRefused
 from everyturn.store.rows import CODECS, Elsewhere, RowCodec
-from everyturn.store.sharing import call_elsewhere, part_address, split_content, turn_elsewhere
+from everyturn.store.sharing import (
+    Contents,
+    call_elsewhere,
+    part_address,
+    split_content,
+    turn_elsewhere,
+)
 from everyturn.store.state import Memory, RowsOf, Stored, is_open, record_id
 
 ROOM: Final = "no-turn-"
@@ -95,7 +101,7 @@ class _Step:
         self.is_open = is_open
 
 
-class Batch:
+class Batch(Contents):
     """What one transaction will write, and what is to be remembered once it is committed."""
 
     def __init__(

@@ -21,6 +21,9 @@ from everyturn.audit.records import ContentRef, ModelCall, Record
 _INTEGER_MAX: Final = (1 << 63) - 1
 _PIECE_BYTES: Final = 2_000
 _ENCODER: Final = msgspec.json.Encoder()
+_astuple: Final = msgspec.structs.astuple
+_SHA256: Final = hashlib.sha256()
+"""To be copied: a new one is looked for by its name."""
 
 REFERENCE_CHARS_MIN: Final = 128
 """Texts of at least so many characters are stored once and referred to."""
@@ -122,7 +125,7 @@ class RowCodec:
         row_key: None for a turn, whose key is its turn key. Raises UnicodeEncodeError for a lone
         surrogate, which `encode_carefully` takes.
         """
-        row: list[Any] = list(msgspec.structs.astuple(record))
+        row: list[Any] = list(_astuple(record))
         nodes = self._take_nodes(row)
         for at, text in elsewhere.texts:
             row[at] = text
@@ -141,7 +144,7 @@ class RowCodec:
 
     def _settled(self, record: Record) -> tuple[list[Any], list[int | None]]:
         """A record's own values as they rest, without its lists, and the nodes of those."""
-        row: list[Any] = list(msgspec.structs.astuple(record))
+        row: list[Any] = list(_astuple(record))
         nodes = self._take_nodes(row)
         self._settle_texts(row)
         _settle_numbers(row)
@@ -189,7 +192,7 @@ class RowCodec:
 
         Raises UnicodeEncodeError for a lone surrogate, which `open_data_carefully` takes.
         """
-        values: list[Any] = list(msgspec.structs.astuple(record))
+        values: list[Any] = list(_astuple(record))
         if not _is_quick(values):
             return self.open_data_carefully(record), False
         is_canonical = True
@@ -216,7 +219,7 @@ class RowCodec:
             value = values.get(column.name)
             if isinstance(value, dict):
                 values[column.name] = ContentRef(value["node"])
-        row = list(msgspec.structs.astuple(self.log.type(**values)))
+        row = list(_astuple(self.log.type(**values)))
         _settle_numbers(row)
         return self._as_read(row)
 
@@ -230,7 +233,7 @@ class RowCodec:
 
     def canonical(self, record: Record) -> Record:
         """The record as it will be when it is read again; lists stay as they are given."""
-        return self._as_read(list(msgspec.structs.astuple(self._resting(record))))
+        return self._as_read(list(_astuple(self._resting(record))))
 
     def digest(self, record: Record, data: bytes | None = None) -> bytes:
         """What is kept of a revision that a later one replaced: its number and its hash.
@@ -241,8 +244,8 @@ class RowCodec:
             data = self._canonical_data(record)
         # In pieces under 2 KiB: above that hashlib lets go of the interpreter lock, and taking
         # it back from a busy event loop costs more than the hash.
-        sha = hashlib.sha256(data[:_PIECE_BYTES])
-        for start in range(_PIECE_BYTES, len(data), _PIECE_BYTES):
+        sha = _SHA256.copy()
+        for start in range(0, len(data), _PIECE_BYTES):
             sha.update(data[start : start + _PIECE_BYTES])
         return record.revision.to_bytes(4, "big") + sha.digest()
 
@@ -254,7 +257,7 @@ class RowCodec:
             return _ENCODER.encode(self.canonical(record))
         except UnicodeEncodeError:
             # Lone surrogates cannot be encoded; `repr` escapes them, always the same way.
-            return repr(msgspec.structs.astuple(self.canonical(record))).encode("utf-8")
+            return repr(_astuple(self.canonical(record))).encode("utf-8")
 
     def decode(self, values: Sequence[Any]) -> Record:
         """The record of a row that `select_sql` gave."""

@@ -11,7 +11,8 @@ Only what memory knows is found again; where it does not, the text is stored whe
 from __future__ import annotations
 
 import hashlib
-from typing import Final, Protocol
+from abc import ABC, abstractmethod
+from typing import Final
 
 import msgspec
 
@@ -28,6 +29,9 @@ _ASSISTANT: Final = '"role":"assistant"'
 _USER_CONTENTS_MAX: Final = 4
 """How many of the last new messages are searched for the user's text."""
 _PARAMETERS_CHARS_MIN: Final = 256
+_ENCODER: Final = msgspec.json.Encoder()
+_PART_SHA256: Final = hashlib.sha256(b"part\0")
+"""The hash of an address as it begins, to be copied: a new one is looked for by its name."""
 
 _TURN: Final = [column.name for column in schema.LOG_OF[TurnAudit].columns]
 _CALL: Final = [column.name for column in schema.LOG_OF[ModelCall].columns]
@@ -38,22 +42,27 @@ _RESPONSE_AT: Final = _CALL.index("response_json")
 _USAGE_AT: Final = _CALL.index("usage_json")
 
 
-class Contents(Protocol):
-    """Where contents are found and put."""
+class Contents(ABC):
+    """Where contents are found and put. No `Protocol`, whose methods are looked up by name."""
 
+    @abstractmethod
     def find_content(self, address: bytes) -> int | None:
         """The key of a content that is stored or staged."""
 
+    @abstractmethod
     def find_part(self, text: str) -> int | None:
         """The key of a text that is stored apart, if it is stored or staged."""
 
+    @abstractmethod
     def part_key(self, text: str) -> int:
         """The key of a text that is stored apart; a new one is staged."""
 
 
 def part_address(text: str) -> bytes:
     """The address of a text that is stored apart from what it stands in."""
-    return hashlib.sha256(b"part\0" + text.encode()).digest()[:ADDRESS_BYTES]
+    sha = _PART_SHA256.copy()
+    sha.update(text.encode())
+    return sha.digest()[:ADDRESS_BYTES]
 
 
 def answer_in(text: str) -> tuple[str, int] | None:
@@ -147,7 +156,7 @@ def turn_elsewhere(
     text = record.assistant_text
     if text is not None and REFERENCE_CHARS_MIN <= len(text) <= TEXT_BYTES_MAX // 4:
         if is_plain(text):
-            literal = msgspec.json.encode(text).decode()
+            literal = _ENCODER.encode(text).decode()
             assistant = contents.find_part(literal)
             if assistant is not None:
                 texts.append((_ASSISTANT_TEXT_AT, None))
