@@ -11,7 +11,6 @@ The index holds a 63-bit hash; the value itself decides.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from functools import cache
 from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
@@ -69,6 +68,8 @@ class Lookup(Generic[V]):
         self._db = db
         self._cursor = db.cursor()
         """For questions: one each time would cost as much as what it asks."""
+        self._sql: dict[int, str] = {}
+        """What asks for so many values."""
         self._table = table
         self._fresh: dict[V, int] = {}
         """What the index does not hold yet."""
@@ -117,7 +118,10 @@ class Lookup(Generic[V]):
                 # Padded, so that a few prepared statements serve every count.
                 count = _power_of_two(count)
                 hashes += [None] * (count - len(some))
-            found: list[Any] = self._cursor.execute(_ask_sql(table, count), hashes).fetchall()
+            sql = self._sql.get(count)
+            if sql is None:
+                sql = self._sql[count] = _ask_sql(table, count)
+            found: list[Any] = self._cursor.execute(sql, hashes).fetchall()
             for value, key in found:
                 self._remember(value, key)
 
@@ -169,7 +173,6 @@ class Lookup(Generic[V]):
         self._cache[value] = key
 
 
-@cache
 def _ask_sql(table: Table[Any], count: int) -> str:
     """SQL that gives value and key of what is stored under any of `count` hashes."""
     marks = ",".join("?" * count)
