@@ -30,6 +30,16 @@ def a_closing(**facts: Any) -> CallClosing:
     return CallClosing(**{"stream_state": "whole", "reply": a_reply("hello"), **facts})
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_only_the_group_that_opens_a_new_turn_says_so(is_new: bool) -> None:
+    """Nothing is stored under its id; whatever comes after may find what came before."""
+    turn = Turn(is_new=is_new)
+
+    groups = [turn.open(), turn.close(reply=a_reply("a")), turn.open("call_2")]
+
+    assert [group.is_turn_new for group in groups] == [is_new, False, False]
+
+
 @pytest.mark.parametrize("said", ["before", "in flight", "after"])
 def test_the_application_wins_whichever_comes_first(said: str) -> None:
     """Whether its words come before the call, while it runs or after it, the row is the same."""

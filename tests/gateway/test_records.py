@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from everyturn.audit.records import Group
 from everyturn.errors import AuditUnavailable
 from everyturn.gateway.keys import key_path, redaction_key
 from everyturn.mock.script import ABORT, HANG, Script
 from everyturn.store.reader import Reader
+from everyturn.store.writer import GroupWriter
 from tests.gateway.test_answers import DONE, FINISH, chunk
 from tests.gateway.test_lifecycle import until
 from tests.support.gateway import HELLO, Running, gateway_and_mock
@@ -153,6 +155,29 @@ async def test_a_client_that_leaves_is_an_abandoned_turn(tmp_path: Path) -> None
     assert turn["turn"]["assistant_text"] == "so far"
     assert turn["model_calls"][0]["stream_state"] == "cancelled"
     assert turn["access_events"][0]["status_code"] == 200
+
+
+async def test_only_an_id_that_was_made_here_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a client names, in the header or in the body, may be stored already."""
+    opened: dict[str, bool] = {}
+    append = GroupWriter.append
+
+    async def listen(self: GroupWriter, group: Group) -> None:
+        opened.setdefault(str(group.records[0].turn_id), group.is_turn_new)
+        await append(self, group)
+
+    monkeypatch.setattr(GroupWriter, "append", listen)
+    named = ["7d5d2c80-6b1f-4c8e-9d5e-2f4d1c1b0a98", "7d5d2c80-6b1f-4c8e-9d5e-2f4d1c1b0a97"]
+    async with gateway_and_mock(tmp_path / "data", upstream_model="plain") as (running, _):
+        made = (await running.chat("m")).headers["x-everyturn-turn-id"]
+        body = {"model": "m", "messages": HELLO}
+        headers = {"x-everyturn-turn-id": named[0]}
+        await running.client.post("/chat/completions", json=body, headers=headers)
+        await running.chat("m", everyturn={"turn_id": named[1]})
+
+    assert opened == {made: True, named[0]: False, named[1]: False}
 
 
 async def test_a_turn_with_several_calls(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everyturn.audit.records import Group
+from everyturn.audit.records import Group, TurnAudit
 from everyturn.store import lookup
 from everyturn.store.lookup import MERGE_ENTRIES_MIN, TURNS, Lookup, turn_hash
 from everyturn.store.reader import open_reader
@@ -148,3 +149,31 @@ def test_what_only_the_index_holds_is_not_stored_again(
     with apsw.Connection(str(tmp_path / "data" / "everyturn.db")) as db:
         assert db.execute(INDEXED).get == len(turns)
         assert db.execute(counts).fetchone() == (len(turns), len(messages))
+
+
+def test_a_turn_whose_id_was_just_made_is_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its contents are, and the ids of all other turns."""
+    monkeypatch.setattr(lookup, "MERGE_ENTRIES_MIN", 1)
+    store = SqliteStore(tmp_path / "data")
+    store.append([group_of(a_turn(), an_index(), [b'{"role":"user","content":"?"}'])[0]])
+    while store.tend():
+        pass
+    asked: list[object] = []
+    ask = Lookup.ask
+
+    def listen(self: Lookup[Any], values: Iterable[Any], **options: Any) -> None:
+        given = list(values)
+        asked.extend(given)
+        ask(self, given, **options)
+
+    monkeypatch.setattr(Lookup, "ask", listen)
+    index = an_index(node_first=store.node_last + 1)
+    opening, _ = group_of(made := a_turn(), index, [b'{"role":"user","content":"!"}'])
+    other = a_turn()
+    store.append([msgspec.structs.replace(opening, is_turn_new=True), Group((other,))])
+
+    assert set(asked) == {other.turn_id, opening.contents[0].address}
+    assert {turn.turn_id for turn in store.scan(TurnAudit)} > {made.turn_id, other.turn_id}
+    store.close()

@@ -63,12 +63,24 @@ def reply_of(body: dict[str, Any], *, target: Target | None = None) -> Reply:
 class Turn:
     """A turn under record, its groups, and its rows as a store would give them back."""
 
-    def __init__(self, *, target: Target | None = None, state: TurnState | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        target: Target | None = None,
+        state: TurnState | None = None,
+        is_new: bool = False,
+    ) -> None:
         self.target = target or a_target(PRESET)
         self.cleaner = a_cleaner()
         self.index = ContentIndex(self.cleaner.version)
         self.recorder = TurnRecorder(
-            TurnOpening(turn_id=TURN_ID, timestamp=1_000, trace_id="t" * 32, span_id="s" * 16),
+            TurnOpening(
+                turn_id=TURN_ID,
+                timestamp=1_000,
+                trace_id="t" * 32,
+                span_id="s" * 16,
+                is_new=is_new,
+            ),
             cleaner=self.cleaner,
             contents=self.index,
             state=state,

@@ -62,6 +62,7 @@ class TurnOpening:
     __slots__ = (
         "chat_id",
         "environment",
+        "is_new",
         "origin",
         "parent_span_id",
         "plugin",
@@ -93,6 +94,7 @@ class TurnOpening:
         plugin: str | None = None,
         user_message_id: str | None = None,
         origin: str | None = "gateway",
+        is_new: bool = False,
     ) -> None:
         self.turn_id = turn_id
         self.timestamp = timestamp
@@ -110,6 +112,8 @@ class TurnOpening:
         self.plugin = plugin
         self.user_message_id = user_message_id
         self.origin = origin
+        self.is_new = is_new
+        """Whether the turn id was made for it just now, so that nothing is stored under it."""
 
 
 class CallOpening:

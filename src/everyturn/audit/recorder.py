@@ -155,6 +155,7 @@ class TurnRecorder:
             messages.known + tools.known,
             self._kept(),
             self._kept_media(),
+            len(records) > 1 and self._opening.is_new,
         )
 
     def not_stored(self) -> None:

@@ -402,3 +402,6 @@ class Group(msgspec.Struct, frozen=True, gc=False):
     """Reasoning texts to keep; one that is kept already is no change."""
     media: tuple[Medium, ...] = ()
     """Media to keep; one that is kept already is no change."""
+    is_turn_new: bool = False
+    """Whether all its records are of a turn whose id was made for it just now: nothing that was
+    stored before names it."""

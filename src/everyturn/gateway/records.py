@@ -285,6 +285,7 @@ class TurnRecord:
                 principal=exchange.principal.name,
                 service=settings.service or None,
                 environment=settings.environment or None,
+                is_new=not exchange.is_joining,
             ),
             cleaner=recording.cleaner,
             contents=recording.contents,

@@ -180,6 +180,8 @@ class SqliteStore:
         if turns.is_indexed:
             turn_ids: set[str] = set()
             for group in groups:
+                if group.is_turn_new:
+                    continue
                 last: str | None = None
                 for record in group.records:
                     turn_id = record.turn_id
