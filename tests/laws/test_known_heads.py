@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,3 +134,13 @@ def test_the_same_head_is_known() -> None:
 
     assert known == 2
     assert [each[7] for each in seen] == [b"abc", b"abc" * 4, *[b"abc"] * 5]
+
+
+@pytest.mark.parametrize("spelled", [b"03", b"000", b"1234567890", b"+3", b" 3", b"3 ", b"4", b""])
+def test_a_length_in_other_words_is_parsed(spelled: bytes) -> None:
+    """Only plain digits of the length that the body has are taken without the parser."""
+    first = b"POST /a HTTP/1.1\r\nhost: a\r\nContent-Length: 3\r\nx-c: d\r\n\r\nabc"
+
+    *_, known = asyncio.run(served([first, first, first.replace(b": 3", b": " + spelled)]))
+
+    assert known == 1

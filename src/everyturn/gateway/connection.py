@@ -249,9 +249,10 @@ class ClientConnection:
 
     def _is_known(self, known: KnownHead, data: bytes) -> bool:
         """Take a request without parsing it, if its head is one that the parser has read."""
-        length = known.length_in(data)
-        if length is None:
+        body_bytes = known.length_in(data)
+        if not body_bytes:
             return False
+        length = b"%d" % body_bytes
         request = ClientRequest(self, known.headers_with(length), known.named_with(length))
         request.method = known.method
         request.path = known.path
@@ -260,7 +261,7 @@ class ClientConnection:
         self._silent_bytes = 0
         self.deadline = inf
         self._open(request)
-        body = data[-int(length) :]
+        body = data[-body_bytes:]
         request.feed(body)
         if len(body) > UNREAD_BYTES_MAX:
             self.flow.pause_reading()

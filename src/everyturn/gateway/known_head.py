@@ -16,6 +16,7 @@ from everyturn.gateway.request import ClientRequest, Field
 _LENGTH: Final = b"content-length"
 _DIGITS_MAX: Final = 9
 _ZERO: Final = ord("0")
+_NINE: Final = ord("9")
 _HEAD_BYTES_MAX: Final = 4096
 """A longer head is parsed each time; this bounds what a connection keeps."""
 
@@ -60,18 +61,23 @@ class KnownHead:
         start = begin + 2 + len(_LENGTH) + 2
         return cls(request, data[:start], data[start + len(length) : head_bytes], place)
 
-    def length_in(self, data: bytes) -> bytes | None:
-        """The digits of the length, if `data` is this head, but for them, and a body as long."""
+    def length_in(self, data: bytes) -> int:
+        """The length of the body, if `data` is this head, but for its digits, and a body as long;
+        else 0. The digits are those that `%d` gives."""
         if not data.startswith(self._before):
-            return None
-        start = len(self._before)
-        end = data.find(b"\r", start, start + _DIGITS_MAX + 1)
-        if end < 0 or not data.startswith(self._after, end):
-            return None
-        length = data[start:end]
-        if not length.isdigit() or end + len(self._after) + int(length) != len(data):
-            return None
-        return length if length[0] != _ZERO else None
+            return 0
+        # Byte by byte: there are few, and asking the bytes for a place costs more.
+        start = end = len(self._before)
+        length = 0
+        while end < len(data) and _ZERO <= data[end] <= _NINE:
+            length = 10 * length + data[end] - _ZERO
+            end += 1
+            if end - start > _DIGITS_MAX:
+                return 0
+        head_bytes = end + len(self._after)
+        if head_bytes + length != len(data) or data[end:head_bytes] != self._after:
+            return 0
+        return length if length and data[start] != _ZERO else 0
 
     def headers_with(self, length: bytes) -> list[Field]:
         """The headers with that length."""
