@@ -43,7 +43,9 @@ from everyturn.store.state import Memory, RowsOf, Stored, is_open, record_id
 
 ROOM: Final = "no-turn-"
 """Begins what stands for a turn id where there are only rows of no turn."""
-_COUNTS: Final = (64, 32, 16, 8, 4, 2, 1)
+_COUNTS: Final = (64, 16, 4, 1)
+"""Rows a statement may have. So few that the statements of all tables keep their places: to prepare
+them again and again cost more than a third of a commit."""
 ROWS_MAX: Final = _COUNTS[0]
 """Rows that one statement writes."""
 
