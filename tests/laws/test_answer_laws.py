@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everyturn.audit.answer import answer_tree
-from everyturn.wire.reader import NonFinite, Num, write
+from everyturn.wire.reader import NonFinite, Num, write, write_text
 from everyturn.wire.reply import MISSING, Choice, Missing, Reply
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["é", "\ud800", '"usage":{'])
@@ -26,4 +26,4 @@ def test_a_usage_that_was_written_already_stands_in_the_answer_as_it_would(
     """The text of the answer is the same as when all of it is written at once."""
     reply = Reply([Choice(0, content=content, reasoning=reasoning)], usage, {"id": "a"}, bag)
 
-    assert write(answer_tree(reply, usage=write(usage))) == write(answer_tree(reply))
+    assert write(answer_tree(reply, usage=write_text(usage))) == write(answer_tree(reply))

@@ -15,7 +15,7 @@ from everyturn.wire.reply import Choice, Reply
 
 
 def answer_tree(
-    reply: Reply, keep: Keep | None = None, *, usage: bytes | None = None
+    reply: Reply, keep: Keep | None = None, *, usage: str | None = None
 ) -> dict[str, Any]:
     """The body of the reply, reasoning as marks where it stood. Shares parts with the reply.
 
@@ -34,10 +34,10 @@ def answer_tree(
     return body
 
 
-def _is_ever_the_same(written: bytes) -> bool:
+def _is_ever_the_same(written: str) -> bool:
     """Whether both ways to write give this text: where one lone surrogate stands anywhere, all of
     a tree is written with escapes for what is no ASCII, and for DEL."""
-    return written.isascii() and b"\\" not in written and b"\x7f" not in written
+    return written.isascii() and "\\" not in written and "\x7f" not in written
 
 
 def has_reasoning(reply: Reply) -> bool:

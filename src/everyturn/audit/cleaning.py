@@ -215,11 +215,15 @@ class Cleaner:
 
 def merged(*counts: Counts) -> Counts:
     """Rule → count of several parts together."""
-    some = [part for part in counts if part]
-    if len(some) < 2:
-        return some[0] if some else NONE_FOUND
-    total: dict[str, int] = {}
-    for part in some:
+    total = NONE_FOUND
+    for part in counts:
+        if part is NONE_FOUND or not part:
+            continue
+        if total is NONE_FOUND:
+            total = part
+            continue
+        together = dict(total)
         for rule, count in part.items():
-            total[rule] = total.get(rule, 0) + count
+            together[rule] = together.get(rule, 0) + count
+        total = together
     return total

@@ -48,7 +48,7 @@ from everyturn.audit.turn_state import Mark, TurnState, filled
 from everyturn.audit.usage import COUNT_MAX, NOT_REPORTED, tokens_of
 from everyturn.errors import Failure, ProtocolDrift
 from everyturn.wire import reader
-from everyturn.wire.reply import Missing, Reply
+from everyturn.wire.reply import Reply
 
 _LISTED: Final = ("messages", "tools")
 _replace: Final = msgspec.structs.replace
@@ -360,8 +360,7 @@ class TurnRecorder:
         price = closing.pricing(tokens, said.served) if closing.pricing is not None else None
         cost = price.dollars if price is not None else None
         self._add_cost(cost, is_owed=said.usage is not None or closing.failure is None)
-        flags = _flags(closing)
-        reply = closing.reply
+        flags, reply = _flags(closing), closing.reply
         return _replace(
             call.row,
             served_model_name=said.served,
@@ -408,8 +407,7 @@ class TurnRecorder:
             return _Said(request_id, found)
         self._state.tool_calls += tool_calls_in(reply)
         keep = None if self._shelf is None else self._shelf.keep
-        is_reported = not isinstance(reply.usage, Missing) and reply.usage is not None
-        usage = reader.write(reply.usage) if is_reported else None
+        usage = reader.write_text(reply.usage) if isinstance(reply.usage, dict) else None
         tree = answer_tree(reply, keep, usage=usage)
         said, named = self._cleaner.said_beside(tree, request_id, keep)
         response, in_response = said.value, said.counts
@@ -420,7 +418,7 @@ class TurnRecorder:
         told.served, told.finish = _text(reply.envelope.get("model")), finish_of(reply)
         if usage is not None:
             told.tokens = tokens_of(reply.usage, reply.bag.get("timings"))
-            told.usage = usage.decode()
+            told.usage = usage
         # These stand in the response too: they are clean where it is.
         if in_response:
             if told.served is not None:
@@ -485,7 +483,9 @@ def _text(value: Any) -> str | None:
 
 def _real(value: Any) -> float | None:
     """A number for a column; what no double holds stands in `parameters_json` alone."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, reader.Num)):
+    if type(value) is float:
+        return value if math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, (int, reader.Num)):
         return None  # A union of types would be made anew each time.
     try:
         number = float(value)
