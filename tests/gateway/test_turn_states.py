@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from everyturn.gateway.turn_states import TurnStates
+from everyturn.mock.script import ABORT, HANG, Script
 from everyturn.store.sqlite import SqliteStore
+from tests.gateway.test_answers import DONE, FINISH, chunk
+from tests.gateway.test_lifecycle import until
+from tests.support.gateway import HELLO, gateway_and_mock
 
 
 def of_an_empty_store(folder: Path, kept_max: int = 1) -> TurnStates:
@@ -76,3 +80,27 @@ async def test_a_release_of_what_was_forgotten_leaves_the_turn_alone(tmp_path: P
 
     assert fresh is not stale
     assert await states.joined("t") is fresh
+
+
+async def test_no_turn_is_known_after_its_end(tmp_path: Path) -> None:
+    """However a turn ends, its state is let go: answered, refused, failed, left by its client."""
+    async with gateway_and_mock(tmp_path / "data") as (running, mock):
+        states = running.gateway.app._recording.states
+        said = chunk(content="a")
+        mock.add("m", Script.sse([said, HANG]))
+        body = {"model": "m", "messages": HELLO, "stream": True}
+        async with running.client.stream("POST", "/chat/completions", json=body) as left:
+            await anext(left.aiter_raw())
+            assert len(states) == 1
+        mock.add("m", Script.sse([said, ABORT]))
+        await running.chat("m", stream=True)
+        mock.add("m", Script.sse([said, FINISH, DONE]))
+        answers = [
+            await running.chat("m", stream=True),
+            await running.chat("unknown"),
+            await running.chat("m", messages=7),
+            await running.client.post("/chat/completions", content=b"{"),
+        ]
+
+        assert [answer.is_success for answer in answers] == [True, False, False, False]
+        await until(lambda: len(states) == 0)

@@ -34,6 +34,10 @@ class TurnStates:
         self._kept: OrderedDict[str, tuple[TurnState, int]] = OrderedDict()
         self._kept_chars = 0
 
+    def __len__(self) -> int:
+        """How many are known."""
+        return len(self._known)
+
     def new(self, turn_id: str, *, principal: str | None) -> TurnState:
         """The state of a turn whose id was made here just now, by a request of that principal.
 
