@@ -6,7 +6,6 @@ Everything that is particular to reasoning output happens here: the one text ali
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from everyturn.errors import TranslationError
@@ -33,13 +32,15 @@ Beside = str | Missing | None
 """Reasoning text at the top level of a body; MISSING where there is no such key."""
 
 
-@dataclass(slots=True)
 class Shown:
     """A choice as the client sees it. before: deltas that must go out in frames before it."""
 
-    shown: dict[str, Any]
-    is_changed: bool = False
-    before: list[dict[str, Any]] = field(default_factory=list)
+    __slots__ = ("before", "is_changed", "shown")
+
+    def __init__(self, shown: dict[str, Any]) -> None:
+        self.shown = shown
+        self.is_changed = False
+        self.before: list[dict[str, Any]] = []
 
 
 class MessageReader:
