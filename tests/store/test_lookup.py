@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from everyturn.audit.records import Group, TurnAudit
 from everyturn.store import lookup
-from everyturn.store.lookup import MERGE_ENTRIES_MIN, TURNS, Lookup, turn_hash
+from everyturn.store.lookup import (
+    CACHE_ENTRIES_MAX,
+    MERGE_ENTRIES_MIN,
+    TURNS,
+    Lookup,
+    turn_hash,
+)
 from everyturn.store.reader import open_reader
 from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import a_turn, a_turn_id, an_index, group_of
@@ -58,6 +64,27 @@ def test_values_are_found_before_during_and_after_a_merge(store: SqliteStore) ->
         assert [one.find(value) for value in late] == list(late.values())
         assert one.find(a_turn_id(5)) is None
         assert one.key_last == len(rows) + 5
+    db.close()
+
+
+def test_what_was_asked_for_is_known_until_the_commit_is_over(store: SqliteStore) -> None:
+    """However many keys a commit asks for, none of them is let go for another; then they are."""
+    db = apsw.Connection(str(store.path))
+    rows = fill(db, 1, CACHE_ENTRIES_MAX + MERGE_ENTRIES_MIN)
+    lookup = Lookup(db, TURNS)
+    while lookup.merge_slice():
+        pass
+    early, late = list(rows)[:10], list(rows)[-10:]
+
+    lookup.ask(early)
+    lookup.ask(list(rows)[10:-10])
+    lookup.ask(late)
+
+    assert all(lookup.find(value) == key for value, key in rows.items())
+    lookup.trim()
+    assert sum(lookup.find(value) is not None for value in rows) <= CACHE_ENTRIES_MAX
+    lookup.ask(early)
+    assert [lookup.find(value) for value in early] == [rows[value] for value in early]
     db.close()
 
 

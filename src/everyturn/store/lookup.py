@@ -21,7 +21,8 @@ V = TypeVar("V", bound=Hashable)
 MERGE_ENTRIES_MIN: Final = 16_384
 """Entries that come together before they are merged; readers scan up to twice as many."""
 _SLICE_ENTRIES: Final = 128
-_CACHE_ENTRIES_MAX: Final = 32_768
+CACHE_ENTRIES_MAX: Final = 8_192
+"""What is asked for again soon; the rest is for the index, which answers in a few microseconds."""
 QUERY_VALUES_MAX: Final = 256
 """Values that one statement asks for."""
 
@@ -102,7 +103,8 @@ class Lookup(Generic[V]):
         return key if key is not None else self._cache.get(value)
 
     def ask(self, values: Iterable[V], *, at_once: int = QUERY_VALUES_MAX) -> None:
-        """Bring the keys of these values to memory, of those that are stored.
+        """Bring the keys of these values to memory, of those that are stored. There they stay until
+        `trim`.
 
         at_once: how many one statement asks for, a power of two.
         """
@@ -122,8 +124,7 @@ class Lookup(Generic[V]):
             if sql is None:
                 sql = self._sql[count] = _ask_sql(table, count)
             found: list[Any] = self._cursor.execute(sql, hashes).fetchall()
-            for value, key in found:
-                self._remember(value, key)
+            self._cache.update(found)
 
     def added(self, entries: dict[V, int]) -> None:
         """Take up rows that were committed, in the order of their keys."""
@@ -164,13 +165,18 @@ class Lookup(Generic[V]):
         self.is_indexed = True
         merged = [value for value, key in self._fresh.items() if key <= self._merging_to]
         for value in merged:
-            self._remember(value, self._fresh.pop(value))
+            self._cache[value] = self._fresh.pop(value)
+        self.trim()
 
-    def _remember(self, value: V, key: int) -> None:
-        if len(self._cache) >= _CACHE_ENTRIES_MAX:
-            for old in list(islice(self._cache, _CACHE_ENTRIES_MAX // 8)):
+    def trim(self) -> None:
+        """Let go of the oldest keys, where there are too many.
+
+        Not while a commit is under way: what was asked for would seem not to be stored.
+        """
+        excess = len(self._cache) - CACHE_ENTRIES_MAX
+        if excess > 0:
+            for old in list(islice(self._cache, excess + CACHE_ENTRIES_MAX // 8)):
                 del self._cache[old]
-        self._cache[value] = key
 
 
 def _ask_sql(table: Table[Any], count: int) -> str:

@@ -174,6 +174,7 @@ class SqliteStore:
             raise
         batch.committed()
         self._uncounted.committed()
+        self._memory.trim()
 
     def _bring_keys(self, groups: Sequence[Group], at_once: int) -> None:
         turns, contents = self._memory.turns, self._memory.contents

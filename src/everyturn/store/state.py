@@ -126,6 +126,11 @@ class Memory:
         if len(settled) > _SETTLED_MAX:
             _drop_oldest(settled, _SETTLED_MAX // 8)
 
+    def trim(self) -> None:
+        """Let go of the oldest keys, where there are too many. Not while a commit is under way."""
+        self.turns.trim()
+        self.contents.trim()
+
     def forget(self) -> None:
         """Start again from what the files say."""
         self._live.clear()
