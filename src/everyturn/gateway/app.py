@@ -302,10 +302,8 @@ def _identify(exchange: Exchange, recording: Recording) -> None:
 
     Every answer has a turn id to quote, also one that no turn came of.
     """
-    turn_id, trace_id, span_id, call_span_id, request_id = ids.of_request(
-        os.urandom(ids.REQUEST_BYTES)
-    )
-    exchange.turn_id = turn_id
+    trace_id, span_id, call_span_id, request_id = ids.of_request(os.urandom(ids.REQUEST_BYTES))
+    exchange.turn_id = ids.generate_turn_id()
     exchange.call_span_id = call_span_id
     headers = exchange.headers
     parent = None
