@@ -22,7 +22,7 @@ from typing import Any, Final
 from everyturn.audit.records import Content, ContentRef, Group, Known, PrefixNode
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted
 
-ENTRIES_MAX: Final = 32_768
+ENTRIES_MAX: Final = 16_384
 """Items, and as many nodes, that are remembered; about 250 bytes each."""
 ADDRESS_BYTES: Final = 16
 _AGAIN_MAX: Final = 1024
