@@ -29,8 +29,8 @@ from everyturn.mock.scenarios import GROUPS
 from everyturn.mock.server import MockProvider
 
 CLIENTS: Final = 8
-ORDINARY: Final = 4_000
-"""Ordinary turns: enough for the counts to say what is common."""
+ORDINARY: Final = 10_000
+"""Ordinary turns: so many that the index of contents is in use, as in any record but a new one."""
 STREAMED_EVERY: Final = 5
 """One in so many of them is streamed."""
 PLAIN: Final = ("plain", "openai-chat")

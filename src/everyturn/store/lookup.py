@@ -138,11 +138,14 @@ class Lookup(Generic[V]):
             return False
         table = self._table
         some = self._merging[:_SLICE_ENTRIES]
+        # One step, in which the interpreter lock is free; to read a row of marks for each entry
+        # took longer than to write them all.
+        entries = ",".join([f'"{hashed}":{key}' for hashed, key in some])
         with self._db:
             self._db.execute(
-                f"INSERT OR IGNORE INTO {table.name}_lookup VALUES "
-                + ",".join(["(?,?)"] * len(some)),
-                [number for pair in some for number in pair],
+                f"INSERT OR IGNORE INTO {table.name}_lookup"
+                " SELECT CAST(key AS INTEGER), value FROM json_each(?)",
+                ("{" + entries + "}",),
             )
             if len(some) == len(self._merging):
                 self._db.execute(
