@@ -84,6 +84,7 @@ def test_more_answers_are_plain(answer: dict[str, Any]) -> None:
         {**ANSWER, "choices": [{**CHOICE, "finish_reason": ""}]},
         {**ANSWER, "choices": [{**CHOICE, "finish_reason": "error"}]},
         {**ANSWER, "choices": [{**CHOICE, "message": None}]},
+        {**ANSWER, "choices": [{key: CHOICE[key] for key in ("index", "finish_reason")}]},
         {**ANSWER, "choices": [{**CHOICE, "message": {**MESSAGE, "content": []}}]},
         {**ANSWER, "choices": [{**CHOICE, "message": {**MESSAGE, "thought": None}}]},
     ],
