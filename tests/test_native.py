@@ -126,6 +126,31 @@ def test_nothing_is_awaited_while_an_exception_is_handled() -> None:
     assert not found
 
 
+def test_what_is_made_in_a_try_is_not_looked_at_in_its_finally() -> None:
+    """The compiler takes a name there for what it is where nothing was raised: no longer None, say,
+    and is at fault where it is. With a handler that goes on it knows of both."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {name.id}"
+        for path in COMPILED
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Try) and node.finalbody and not node.handlers
+        for last in node.finalbody
+        for name in ast.walk(last)
+        if isinstance(name, ast.Name) and name.id in _names_stored(node.body)
+    ]
+
+    assert not found
+
+
+def _names_stored(body: list[ast.stmt]) -> set[str]:
+    return {
+        name.id
+        for part in body
+        for name in ast.walk(part)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    }
+
+
 def test_no_literal_holds_half_a_surrogate_pair() -> None:
     """A literal of C is UTF-8, which has no lone surrogates."""
     found = [

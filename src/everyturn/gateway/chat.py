@@ -32,7 +32,7 @@ from everyturn.gateway.http import (
 from everyturn.gateway.log import Log
 from everyturn.gateway.metrics import Metrics
 from everyturn.gateway.models import Model, Models
-from everyturn.gateway.records import Recording, TurnRecord
+from everyturn.gateway.records import Recording
 from everyturn.gateway.upstream import Headers
 from everyturn.wire.dialects.openai_chat import Encoded, encode
 from everyturn.wire.envelope import Envelope
@@ -99,7 +99,6 @@ class ChatService:
         """Serve one request. Failures before the turn began are raised; later ones are answered."""
         task = self._admit(exchange)
         self._open.add(task)
-        record: TurnRecord | None = None
         try:
             request: ChatRequest | None = None
             failure: Failure | None = None
@@ -112,35 +111,36 @@ class ChatService:
             except Failure as refused:
                 failure = refused
             record = await self._recording.turn(exchange)
-            if failure is not None or request is None:
-                assert failure is not None  # What is not read is refused.
-                await record.refuse(failure, request)
-                raise failure
             try:
-                model = self._models.get(request.model)
-                encoded = encode(request, model.target, api_key=model.api_key)
-                await record.open(request, model, encoded, exchange.call_span_id)
-            except Failure as refused:
-                failure = refused
-            if failure is not None:
-                await record.refuse(failure, request)
-                raise failure
-            call = self._call(exchange, request, model, encoded)
-            result = await self._run(exchange, call, task)
-            self.metrics.call(model.target.name, result)
-            try:
-                await record.close(result)
-            except AuditUnavailable as unwritten:
-                result.failure = unwritten
-            if exchange.request.is_blocked:
-                await exchange.request.unblocked()
-            _end(exchange, result, call)
-            record.close_later()
-            if call.leftover is not None:
-                await call.drain(call.leftover)
-        finally:
-            if record is not None:
+                if failure is not None or request is None:
+                    assert failure is not None  # What is not read is refused.
+                    await record.refuse(failure, request)
+                    raise failure
+                try:
+                    model = self._models.get(request.model)
+                    encoded = encode(request, model.target, api_key=model.api_key)
+                    await record.open(request, model, encoded, exchange.call_span_id)
+                except Failure as refused:
+                    failure = refused
+                if failure is not None:
+                    await record.refuse(failure, request)
+                    raise failure
+                call = self._call(exchange, request, model, encoded)
+                result = await self._run(exchange, call, task)
+                self.metrics.call(model.target.name, result)
+                try:
+                    await record.close(result)
+                except AuditUnavailable as unwritten:
+                    result.failure = unwritten
+                if exchange.request.is_blocked:
+                    await exchange.request.unblocked()
+                _end(exchange, result, call)
+                record.close_later()
+                if call.leftover is not None:
+                    await call.drain(call.leftover)
+            finally:
                 record.release()
+        finally:
             self._open.discard(task)
             if self._is_idle is not None and not self._open:
                 self._is_idle.set()
