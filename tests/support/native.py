@@ -19,6 +19,15 @@ NEED_THE_INTERPRETER: Final = {
     ),
     "tests/audit/test_redaction_work.py": "counts the lines that Python runs",
     "tests/gateway/test_large_requests.py": "derives a cleaner that holds threads up",
+    "tests/gateway/test_records.py::test_only_an_id_that_was_made_here_is_new": (
+        "listens to a method of the writer"
+    ),
+    "tests/store/test_lookup.py::test_what_only_the_index_holds_is_not_stored_again": (
+        "changes a constant, which compiled code holds a copy of"
+    ),
+    "tests/store/test_lookup.py::test_a_turn_whose_id_was_just_made_is_not_looked_for": (
+        "changes a constant, and listens to a method"
+    ),
 }
 """Tests, or files of them, with the reason."""
 
