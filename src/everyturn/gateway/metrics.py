@@ -18,6 +18,7 @@ from everyturn.wire.reply import Reply
 
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
+# In two parts: compiled, a tuple of plain numbers is built anew wherever it is used.
 BUCKETS_S: Final[tuple[float, ...]] = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1, 2.5, 5, 10, 30, 60, 120, 300),

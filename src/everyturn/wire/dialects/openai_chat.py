@@ -130,7 +130,8 @@ def _with_model(request: ChatRequest, target: Target) -> bytes:
     text = request.text
     asked = b'"model":' + write(request.model)
     named = b'"model":' + write(target.upstream_model)
-    # A quote inside a string is escaped, so these bytes are a member wherever they stand.
+    # The member itself has these bytes. If they stand once, that is it: further ones may be members
+    # of something inside, or the end of a name with a quote in it.
     if text.startswith(b"{" + asked):
         return b"{" + named + text[len(asked) + 1 :]
     if text.count(asked) == 1:
