@@ -26,8 +26,9 @@ OPTIONS: Final = ("--config-file=", "--strict", f"--cache-dir={os.devnull}")
 PROFILE: Final = ROOT / "build" / "profile"
 PROFILE_FLAGS: Final = {
     "count": [f"-fprofile-generate={PROFILE}", "-fprofile-update=prefer-atomic"],
-    # What no turn of the load came to has no counts, and is made small.
-    "use": [f"-fprofile-use={PROFILE}", "-Wno-missing-profile"],
+    # What no turn of the load came to has no counts, and is made small. All files are optimised as
+    # one, so that what is called often is put into its caller, from whatever file.
+    "use": [f"-fprofile-use={PROFILE}", "-Wno-missing-profile", "-flto=auto"],
 }
 """Of gcc. Source: its manual, "Program Instrumentation Options" and "Options That Control
 Optimization"."""
