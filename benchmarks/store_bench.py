@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.store_load import Conversation
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.writer import GroupWriter
 

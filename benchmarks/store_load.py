@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from everyturn.audit.content import ContentIndex
-from everyturn.audit.records import AccessEvent, Group, ModelCall, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import AccessEvent, ModelCall, TurnAudit
 from everyturn.audit.redact import NONE_FOUND, Redacted
 from everyturn.ids import record_id, span_id, trace_id
 

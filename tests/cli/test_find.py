@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.mock.script import Script
 from everyturn.store.search import SEARCH_NAME
 from everyturn.store.sqlite import SqliteStore

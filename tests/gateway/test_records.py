@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.errors import AuditUnavailable
 from everyturn.gateway.keys import key_path, redaction_key
 from everyturn.mock.script import ABORT, HANG, Script

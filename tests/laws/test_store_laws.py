@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import ModelCall, Record, TurnAudit
 from everyturn.audit.schema import LOG_OF, LOGS
 from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import (

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from everyturn.audit import schema
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.store.base import StoreFailure, StoreRefused
 from everyturn.store.export import (
     MARKER_NAME,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.store.base import StoreRefused
 from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import a_turn

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import apsw
 
-from everyturn.audit.records import Group, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import TurnAudit
 from everyturn.store.keeper import CHECKPOINT_PAGES
 from everyturn.store.sqlite import PAGE_BYTES, SqliteStore
 from tests.support.store_records import a_turn

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from everyturn.audit.records import Group, ReasoningText, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import ReasoningText, TurnAudit
 from everyturn.errors import NotPermitted
 from everyturn.store.kept import LOCAL_OPERATOR
 from everyturn.store.reader import open_reader

@@ -11,14 +11,8 @@ import msgspec
 import pytest
 
 from everyturn.audit import schema
-from everyturn.audit.records import (
-    Group,
-    QualityReview,
-    Record,
-    RetrievalEvent,
-    ToolCall,
-    TurnAudit,
-)
+from everyturn.audit.group import Group
+from everyturn.audit.records import QualityReview, Record, RetrievalEvent, ToolCall, TurnAudit
 from everyturn.store.base import RecordRefused, StoreRefused
 from everyturn.store.reader import open_reader
 from everyturn.store.sqlite import SqliteStore

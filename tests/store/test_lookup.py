@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everyturn.audit.records import Group, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import TurnAudit
 from everyturn.store import lookup
 from everyturn.store.lookup import (
     CACHE_ENTRIES_MAX,
@@ -164,7 +164,8 @@ def test_what_only_the_index_holds_is_not_stored_again(
         groups: list[Group] = []
         for turn, message in zip(turns, messages, strict=True):
             group, _ = group_of(turn, index, [message])
-            groups.append(msgspec.structs.replace(group, records=(*group.records[1:],)))
+            group.records = group.records[1:]
+            groups.append(group)
         if is_on_loop:
             assert store.try_append(groups)
         else:
@@ -199,7 +200,8 @@ def test_a_turn_whose_id_was_just_made_is_not_looked_for(
     index = an_index(node_first=store.node_last + 1)
     opening, _ = group_of(made := a_turn(), index, [b'{"role":"user","content":"!"}'])
     other = a_turn()
-    store.append([msgspec.structs.replace(opening, is_turn_new=True), Group((other,))])
+    opening.is_turn_new = True
+    store.append([opening, Group((other,))])
 
     assert set(asked) == {other.turn_id, opening.contents[0].address}
     assert {turn.turn_id for turn in store.scan(TurnAudit)} > {made.turn_id, other.turn_id}

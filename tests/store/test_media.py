@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from everyturn.audit.records import Content, ContentRef, Group, Medium, PrefixNode, Record
+from everyturn.audit.group import Content, Group, PrefixNode
+from everyturn.audit.records import ContentRef, Medium, Record
 from everyturn.store.media import refs_in, texts_of
 from everyturn.store.reader import open_reader
 from everyturn.store.sqlite import SqliteStore

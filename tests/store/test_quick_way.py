@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everyturn.audit.content import ContentIndex
-from everyturn.audit.records import Group, ModelCall, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import ModelCall, TurnAudit
 from everyturn.audit.redact import NONE_FOUND, Redacted
 from everyturn.store import careful, state
 from everyturn.store.batch import ranges_of

@@ -11,7 +11,7 @@ import apsw
 import pytest
 
 from everyturn.audit import schema
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.store.base import StoreRefused
 from everyturn.store.reader import AmbiguousTurnId, open_reader
 from everyturn.store.sqlite import SqliteStore

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from everyturn.audit.records import Group, ModelCall, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import ModelCall, TurnAudit
 from everyturn.store.base import RecordRefused
 from everyturn.store.reader import open_reader
 from everyturn.store.sqlite import SqliteStore

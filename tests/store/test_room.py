@@ -7,7 +7,8 @@ from pathlib import Path
 import apsw
 
 from everyturn.audit import schema
-from everyturn.audit.records import AccessEvent, Group, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import AccessEvent, TurnAudit
 from everyturn.store.reader import Reader
 from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import a_turn, an_access, closed_turn

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.store.base import StoreFailure, StoreRefused
 from everyturn.store.finding import find, read_query
 from everyturn.store.said import FIELDS

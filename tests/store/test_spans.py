@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.store.spans import export_spans
 from everyturn.store.sqlite import SqliteStore
 from tests.store.test_export import DAY, DAY_US, START_US, fill

@@ -10,15 +10,8 @@ import pytest
 
 from everyturn.audit import schema
 from everyturn.audit.columns import TEXT_BYTES_MAX
-from everyturn.audit.records import (
-    AccessEvent,
-    Content,
-    ContentRef,
-    Group,
-    ModelCall,
-    PrefixNode,
-    TurnAudit,
-)
+from everyturn.audit.group import Content, Group, PrefixNode
+from everyturn.audit.records import AccessEvent, ContentRef, ModelCall, TurnAudit
 from everyturn.store.base import RecordRefused, StoreRefused
 from everyturn.store.reader import open_reader
 from everyturn.store.sqlite import PAGE_BYTES, SqliteStore

@@ -9,7 +9,8 @@ import apsw
 import pytest
 from msgspec import structs
 
-from everyturn.audit.records import Group, ModelCall, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import ModelCall, TurnAudit
 from everyturn.audit.turn_state import NOTHING, Tally
 from everyturn.store.base import RecordRefused
 from everyturn.store.sqlite import SqliteStore

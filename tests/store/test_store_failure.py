@@ -12,7 +12,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from everyturn.audit.records import AccessEvent, Group, ModelCall, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import AccessEvent, ModelCall, TurnAudit
 from everyturn.store.base import StoreFailure
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.writer import GroupWriter
@@ -23,7 +24,8 @@ BOUND_SECONDS = 60
 
 FULL_DISK = """
 import asyncio, json, resource, sys
-from everyturn.audit.records import Group, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import TurnAudit
 from everyturn.errors import AuditUnavailable
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.writer import GroupWriter
@@ -68,7 +70,7 @@ db.execute("ROLLBACK")
 
 BUSY_WRITER = """
 import asyncio, os, sys
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.writer import GroupWriter
 from tests.support.store_records import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.cli.main import main
 from everyturn.store.reader import open_reader
 from everyturn.store.sqlite import SqliteStore

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from everyturn.audit.records import Group, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import TurnAudit
 from everyturn.errors import AuditUnavailable
 from everyturn.store.base import RecordRefused, StoreFailure
 from everyturn.store.sqlite import SqliteStore

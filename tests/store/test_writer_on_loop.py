@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from everyturn.audit.records import Group
+from everyturn.audit.group import Group
 from everyturn.store.base import RecordRefused, StoreFailure
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.writer import (
@@ -41,6 +41,50 @@ async def test_a_small_batch_is_committed_on_the_loop() -> None:
     assert store.threads == [HERE]
     assert (writer.counts.batches, writer.counts.batches_on_loop) == (1, 1)
     assert writer.queued_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "batches"),
+    [
+        ([1, 1, 1, 1], [1, 1, 1, 1]),
+        ([2, 1, 1, 1, 1], [4, 1, 1]),
+        ([2, 0, 2], [2, 2]),
+        ([2, 1, 0, 2], [3, 2]),
+    ],
+)
+async def test_a_batch_of_several_grows_for_two_more_rounds(
+    arrivals: list[int], batches: list[int]
+) -> None:
+    """A group alone is committed in the next round. Several wait for more, while more come, for
+    two rounds at most."""
+    store = ScriptedStore()
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+    tasks = []
+
+    for count in arrivals:
+        tasks += [asyncio.create_task(writer.append(a_group())) for _ in range(count)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    await writer.close()
+
+    assert [len(batch) for batch in store.batches] == batches
+
+
+async def test_what_grows_is_written_before_the_end() -> None:
+    """A writer that is closed while a batch grows writes it first."""
+    store = ScriptedStore()
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+    tasks = [asyncio.create_task(writer.append(a_group())) for _ in range(3)]
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert not store.batches
+
+    await writer.close()
+    await asyncio.gather(*tasks)
+
+    assert [len(batch) for batch in store.batches] == [3]
 
 
 async def test_a_large_batch_goes_to_the_thread() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from everyturn.audit.group import Group
 from everyturn.audit.otel.values import any_value
-from everyturn.audit.records import Group, TurnAudit
+from everyturn.audit.records import TurnAudit
 from everyturn.store.sqlite import SqliteStore
 from tests.support.store_records import (
     a_call,

@@ -8,8 +8,9 @@ from typing import Any
 from everyturn.audit.cleaning import Cleaner
 from everyturn.audit.content import ContentIndex
 from everyturn.audit.facts import CallClosing, CallOpening, TurnOpening
+from everyturn.audit.group import Group
 from everyturn.audit.recorder import TurnRecorder
-from everyturn.audit.records import ContentRef, Group, ModelCall, TurnAudit
+from everyturn.audit.records import ContentRef, ModelCall, TurnAudit
 from everyturn.audit.redact import Redactor
 from everyturn.audit.turn_state import TurnState
 from everyturn.wire.limits import Limits

@@ -7,7 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from everyturn.audit.records import Group, Record
+from everyturn.audit.group import Group
+from everyturn.audit.records import Record
 from tests.support.store_records import a_turn
 
 R = TypeVar("R", bound=Record)

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from everyturn.audit.content import ContentIndex
-from everyturn.audit.records import Group, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import TurnAudit
 from everyturn.store.finding import find, read_query
 from everyturn.store.said import FIELDS
 from everyturn.store.search import SearchIndex

@@ -11,9 +11,9 @@ import msgspec
 
 from everyturn.audit import schema
 from everyturn.audit.content import Clean, ContentIndex, Reference
+from everyturn.audit.group import Group
 from everyturn.audit.records import (
     AccessEvent,
-    Group,
     ModelCall,
     QualityReview,
     RetrievalEvent,

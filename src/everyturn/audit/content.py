@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from everyturn.audit.records import Content, ContentRef, Group, Known, PrefixNode
+from everyturn.audit.group import Content, Group, Known, PrefixNode
+from everyturn.audit.records import ContentRef
 from everyturn.audit.redact import NONE_FOUND, Counts, Redacted
 
 ENTRIES_MAX: Final = 16_384

@@ -27,6 +27,7 @@ from everyturn.audit.answer import (
 from everyturn.audit.cleaning import Cleaner, merged
 from everyturn.audit.content import ContentIndex
 from everyturn.audit.facts import CallClosing, CallOpening, TurnOpening, rounded_ms
+from everyturn.audit.group import Group
 from everyturn.audit.kept import WAY, Shelf
 from everyturn.audit.outcome import Ending, ending_of
 from everyturn.audit.reasoning import texts_in, without_reasoning
@@ -34,7 +35,6 @@ from everyturn.audit.records import (
     REDACTIONS_NONE,
     AccessEvent,
     ContentRef,
-    Group,
     Medium,
     ModelCall,
     ReasoningText,

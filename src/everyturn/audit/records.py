@@ -1,4 +1,4 @@
-"""The record types: what a row of each log holds, and what is appended in one commit.
+"""The record types: what a row of each log holds.
 
 The schema, once: names and order of the fields are the contract of every store, export and API.
 `schema` turns these types into tables; nothing here knows how a row rests. A further log is a type
@@ -356,52 +356,3 @@ class Medium(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     redaction_applied: bool = False
     redaction_rules_version: str | None = None
     redactions_json: str = REDACTIONS_NONE
-
-
-class Content(msgspec.Struct, frozen=True, gc=False):
-    """One message or tool definition, redacted, under the hash of what it says."""
-
-    address: bytes
-    """16 bytes: hash of the rules' version and `text` (see `content.content_address`)."""
-    text: str
-    """JSON text."""
-
-
-class PrefixNode(msgspec.Struct, frozen=True, gc=False):
-    """A list that ends with one item: the list of `parent`, then the content at `address`."""
-
-    node: int
-    """Unique in the store, greater than `parent`, and growing with time."""
-    parent: int | None
-    """None: the item is the first."""
-    address: bytes
-
-
-class Known(msgspec.Struct, frozen=True, gc=False):
-    """What the content index remembers of a raw item once it is stored."""
-
-    key: bytes
-    """Hash of the raw bytes. It stays in memory."""
-    address: bytes
-    """Of the content."""
-    counts: tuple[tuple[str, int], ...]
-    """Rule → count of what was redacted in the item."""
-
-
-class Group(msgspec.Struct, frozen=True, gc=False):
-    """What is appended in one commit: all of it or nothing."""
-
-    records: tuple[Record, ...]
-    contents: tuple[Content, ...] = ()
-    """In no order; an address that is stored already is no change."""
-    nodes: tuple[PrefixNode, ...] = ()
-    """Parents before children; a parent outside the group is stored already."""
-    known: tuple[Known, ...] = ()
-    """For `ContentIndex.confirm`, once the group is committed; no store looks at it."""
-    reasoning: tuple[ReasoningText, ...] = ()
-    """Reasoning texts to keep; one that is kept already is no change."""
-    media: tuple[Medium, ...] = ()
-    """Media to keep; one that is kept already is no change."""
-    is_turn_new: bool = False
-    """Whether all its records are of a turn whose id was made for it just now: nothing that was
-    stored before names it."""

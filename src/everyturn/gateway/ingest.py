@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from everyturn.audit.group import Group
 from everyturn.audit.incoming import Taken, id_of
-from everyturn.audit.records import AccessEvent, Group, QualityReview, Record, TurnAudit
+from everyturn.audit.records import AccessEvent, QualityReview, Record, TurnAudit
 from everyturn.audit.schema import LOG_OF
 from everyturn.audit.turn_state import TurnState
 from everyturn.errors import (

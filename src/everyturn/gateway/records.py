@@ -19,8 +19,9 @@ from everyturn.audit.answer import user_text
 from everyturn.audit.cleaning import Cleaner
 from everyturn.audit.content import ContentIndex
 from everyturn.audit.facts import CallClosing, CallOpening, Cost, TurnOpening, rounded_ms
+from everyturn.audit.group import Group
 from everyturn.audit.recorder import TurnRecorder
-from everyturn.audit.records import AccessEvent, Group, StreamState
+from everyturn.audit.records import AccessEvent, StreamState
 from everyturn.audit.redact import Redacted, Redactor
 from everyturn.audit.rules import Rule
 from everyturn.audit.sent import raw_messages

@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import ModelCall, Record, TurnAudit
 from everyturn.audit.turn_state import words_of
 from everyturn.errors import AuditUnavailable, Failure
 from everyturn.store.base import StoreFailure

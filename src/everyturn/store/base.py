@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from everyturn.audit.records import Group, Record
+from everyturn.audit.group import Group
+from everyturn.audit.records import Record
 from everyturn.errors import AuditUnavailable, ConfigError
 
 R = TypeVar("R", bound=Record)

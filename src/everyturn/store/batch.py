@@ -19,10 +19,10 @@ from typing import Any, Final, cast
 import apsw
 
 from everyturn.audit import schema
+from everyturn.audit.group import Group
 from everyturn.audit.records import (
     AccessEvent,
     ContentRef,
-    Group,
     Medium,
     ModelCall,
     ReasoningText,
@@ -46,8 +46,6 @@ ROOM: Final = "no-turn-"
 _COUNTS: Final = (64, 16, 4, 1)
 """Rows a statement may have. So few that the statements of all tables keep their places: to prepare
 them again and again cost more than a third of a commit."""
-ROWS_MAX: Final = _COUNTS[0]
-"""Rows that one statement writes."""
 
 SET_NUMBER_SQL: Final = "INSERT OR REPLACE INTO store_numbers VALUES (?, ?)"
 # A constant: compiled, what is imported is looked up by its name each time.
@@ -112,14 +110,14 @@ class Batch(Contents):
         memory: Memory,
         cursor: apsw.Cursor,
         *,
-        rows_max: int = ROWS_MAX,
+        is_row_by_row: bool = False,
     ) -> None:
-        """cursor: of `db`, for what is written. rows_max: that one statement writes; of the counts
-        that stay prepared."""
+        """cursor: of `db`, for what is written. is_row_by_row: whether a statement writes one row
+        only, for whoever has the interpreter's lock at hand."""
         self._db = db
         self._memory = memory
         self._cursor = cursor
-        self._rows_max = rows_max
+        self._is_row_by_row = is_row_by_row
         self.new_turns: dict[str, int] = {}
         self.new_contents: dict[bytes, int] = {}
         self._parts: dict[str, int] = {}
@@ -439,18 +437,16 @@ class Batch(Contents):
         """Execute a statement for rows of values. sql_of: the statement for so many of them."""
         if not rows:
             return
-        execute = self._cursor.execute
-        sql, last, at = "", 0, 0
-        for count in _counts(len(rows), self._rows_max):
-            if count != last:
-                sql, last = sql_of(count), count
-            if count == 1:
-                execute(sql, rows[at])
-            else:
-                values: list[Any] = []
-                for row in rows[at : at + count]:
-                    values += row
-                execute(sql, values)
+        if self._is_row_by_row:
+            self._cursor.executemany(sql_of(1), rows)
+            rows.clear()
+            return
+        at = 0
+        for count in _counts(len(rows)):
+            values: list[Any] = []
+            for row in rows[at : at + count]:
+                values += row
+            self._cursor.execute(sql_of(count), values)
             at += count
         rows.clear()
 
@@ -490,11 +486,11 @@ def ranges_of(keys: list[int]) -> list[_Row]:
 
 
 @lru_cache(maxsize=1024)
-def _counts(total: int, most: int) -> tuple[int, ...]:
-    """`total` as a sum of the counts, up to `most`, that have a prepared statement."""
+def _counts(total: int) -> tuple[int, ...]:
+    """`total` as a sum of the counts that have a prepared statement."""
     counts = []
     for count in _COUNTS:
-        while total >= count and count <= most:
+        while total >= count:
             counts.append(count)
             total -= count
     return tuple(counts)

@@ -15,7 +15,8 @@ import msgspec
 
 from everyturn.audit import columns as text_columns
 from everyturn.audit import schema
-from everyturn.audit.records import ContentRef, Group, ModelCall, Record, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import ContentRef, ModelCall, Record, TurnAudit
 from everyturn.store.base import RecordRefused
 from everyturn.store.batch import Batch
 from everyturn.store.rows import CODECS, DIGEST_BYTES, digest_of

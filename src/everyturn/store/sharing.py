@@ -19,7 +19,8 @@ import msgspec
 from everyturn.audit import schema
 from everyturn.audit.columns import TEXT_BYTES_MAX, is_plain
 from everyturn.audit.content import ADDRESS_BYTES
-from everyturn.audit.records import Content, ModelCall, TurnAudit
+from everyturn.audit.group import Content
+from everyturn.audit.records import ModelCall, TurnAudit
 from everyturn.store.rows import NOWHERE_ELSE, REFERENCE_CHARS_MIN, Elsewhere, string_in
 
 _ANSWER: Final = '"content":"'

@@ -20,12 +20,13 @@ import apsw
 import msgspec
 
 from everyturn.audit import schema
-from everyturn.audit.records import Group, ModelCall, Record, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import ModelCall, Record, TurnAudit
 from everyturn.audit.turn_state import Tally, counted_again, counted_as, interrupted
 from everyturn.errors import GatewayInterrupted
 from everyturn.store import careful, erasure
 from everyturn.store.base import RecordRefused, StoreFailure, StoreRefused
-from everyturn.store.batch import ROWS_MAX, SET_NUMBER_SQL, Batch
+from everyturn.store.batch import SET_NUMBER_SQL, Batch
 from everyturn.store.folder import FolderLock, prepare
 from everyturn.store.keeper import LOG_PAGES_MAX, Keeper
 from everyturn.store.kept import Expiry
@@ -120,15 +121,15 @@ class SqliteStore:
 
     def append(self, groups: Sequence[Group]) -> None:
         """Commit all of these groups or nothing of them (see `base.Store`)."""
-        self._append_somehow(groups, ROWS_MAX)
+        self._append_somehow(groups, is_row_by_row=False)
 
-    def _append_somehow(self, groups: Sequence[Group], rows_max: int) -> None:
+    def _append_somehow(self, groups: Sequence[Group], *, is_row_by_row: bool) -> None:
         try:
-            self._append(groups, rows_max, is_careful=False)
+            self._append(groups, is_row_by_row=is_row_by_row, is_careful=False)
         except _CONTENT_FAULTS:
             # Some value or key is not as the quick way needs it; the careful way can tell.
             try:
-                self._append(groups, rows_max, is_careful=True)
+                self._append(groups, is_row_by_row=is_row_by_row, is_careful=True)
             except _CONTENT_FAULTS as fault:
                 raise RecordRefused(f"A record cannot be stored: {_kind(fault)}.") from fault
 
@@ -137,17 +138,17 @@ class SqliteStore:
         self._db.set_busy_timeout(0)
         try:
             # Its caller is alone with the store, and has the interpreter's lock at hand.
-            self._append_somehow(groups, 1)
+            self._append_somehow(groups, is_row_by_row=True)
         except _Locked:
             return False
         finally:
             self._db.set_busy_timeout(self._lock_wait_ms)
         return True
 
-    def _append(self, groups: Sequence[Group], rows_max: int, *, is_careful: bool) -> None:
-        batch = Batch(self._db, self._memory, self._cursor, rows_max=rows_max)
-        together = _GROUPS_MAX if rows_max == 1 else max(1, len(groups))
-        at_once = 1 if rows_max == 1 else QUERY_VALUES_MAX
+    def _append(self, groups: Sequence[Group], *, is_row_by_row: bool, is_careful: bool) -> None:
+        batch = Batch(self._db, self._memory, self._cursor, is_row_by_row=is_row_by_row)
+        together = _GROUPS_MAX if is_row_by_row else max(1, len(groups))
+        at_once = 1 if is_row_by_row else QUERY_VALUES_MAX
         try:
             # Before any question: each has its own transaction where it finds none.
             self._cursor.execute("BEGIN IMMEDIATE")

@@ -17,7 +17,8 @@ from everyturn.store.lookup import CONTENTS, TURNS, Lookup
 from everyturn.store.rows import Elsewhere
 
 _LIVE_MAX: Final = 65_536
-_SETTLED_MAX: Final = 2_048
+_SETTLED_MAX: Final = 256
+"""Few: each takes a few KB, and what is used again soon should stay in the processor's cache."""
 _SETTLED_CHARS_MAX: Final = 8_192
 _NODES_MAX: Final = 16_384
 _LAST_ROWS_MAX: Final = 16_384

@@ -12,8 +12,8 @@ from typing import Any, Final, cast
 
 import apsw
 
+from everyturn.audit.group import Group
 from everyturn.audit.records import (
-    Group,
     ModelCall,
     QualityReview,
     Record,

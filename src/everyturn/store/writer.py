@@ -1,11 +1,11 @@
 """Group commit: many tasks append, one transaction writes, and each hears when its group is kept.
 
-What the tasks of one round of the loop brought is committed together; under load batches grow by
-themselves, at rest a group is a batch of one. A thread commits, or, where a commit syncs nothing,
-the loop itself: a small batch costs less than waking a thread and sharing the interpreter lock with
-it. The thread takes over what is large, what would wait for a lock, and everything for a while
-after a commit was slow. Nothing is ever dropped: a full queue makes tasks wait and then refuses
-them, and what cannot be committed is reported to the task that brought it.
+What the tasks of one round of the loop brought is committed together, and under load what those of
+the next two bring; at rest a group is a batch of one. A thread commits, or, where a commit syncs
+nothing, the loop itself: a small batch costs less than waking a thread and sharing the interpreter
+lock with it. The thread takes over what is large, what would wait for a lock, and everything for a
+while after a commit was slow. Nothing is ever dropped: a full queue makes tasks wait and then
+refuses them, and what cannot be committed is reported to the task that brought it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Final, cast
 
 import msgspec
 
-from everyturn.audit.records import AccessEvent, Group, ModelCall, TurnAudit
+from everyturn.audit.group import Group
+from everyturn.audit.records import AccessEvent, ModelCall, TurnAudit
 from everyturn.errors import AuditUnavailable
 from everyturn.store.base import RecordRefused, Store, StoreFailure
 
@@ -45,6 +46,8 @@ THREAD_SECONDS: Final = 5.0
 THREAD_SECONDS_MAX: Final = 600.0
 LOOP_QUICK_COMMITS: Final = 1_000
 """Quick commits of the loop in a row after which a slow one counts as the first again."""
+GATHER_ROUNDS_MAX: Final = 2
+"""Rounds of the loop for which a batch may go on growing."""
 LOOP_COMMITS_MAX: Final = 16
 """Commits of the loop until the thread does the upkeep they leave."""
 # Constants: compiled, what is imported is looked up by its name each time.
@@ -120,6 +123,9 @@ class GroupWriter:
         self._taken: deque[_Waiting] = deque()
         """What the thread took from the queue and has not committed."""
         self._gathered: list[_Waiting] = []
+        self._gathered_before = 0
+        self._rounds = 0
+        """How many groups there were at the last look at them, and how many looks there were."""
         self._is_busy = False
         """Whether the thread has groups, or is about to get those that were gathered."""
         self._queued_bytes = 0
@@ -173,6 +179,9 @@ class GroupWriter:
         Once a round of the loop at most: a thread that woke for each group would take the
         interpreter lock from the loop each time, and commit one group at a time.
         """
+        if self._is_growing():
+            self._loop.call_soon(self._hand_over)
+            return
         gathered, self._gathered = self._gathered, []
         if not gathered:
             self._is_busy = False
@@ -180,6 +189,18 @@ class GroupWriter:
             self._settle(gathered, has_ended=False)
         else:
             self._queue.put(gathered)
+
+    def _is_growing(self) -> bool:
+        """Whether another round of the loop is worth waiting for: many tasks are at work, and each
+        group more makes a commit cheaper for all. A group alone does not wait."""
+        count = len(self._gathered)
+        is_growing = count > 1 and count > self._gathered_before
+        if self._is_closing or not is_growing or self._rounds == GATHER_ROUNDS_MAX:
+            self._gathered_before = self._rounds = 0
+            return False
+        self._gathered_before = count
+        self._rounds += 1
+        return True
 
     def _may_commit_here(self, gathered: list[_Waiting]) -> bool:
         if not self._may_use_loop or self._is_closing or self._failure is not None:
