@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -38,6 +39,51 @@ def test_a_line_tells_its_time_in_milliseconds() -> None:
     assert times == sorted(times)
     assert before - timedelta(milliseconds=1) <= times[0]
     assert times[-1] <= after
+
+
+class Writes(BytesIO):
+    """A file that counts how often it was written to."""
+
+    times = 0
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+        self.times += 1
+        return super().write(data)
+
+
+async def test_lines_of_one_round_are_written_together() -> None:
+    """In the order they came, in the next round of the loop; another thread's line at once, and the
+    last ones before gathering ends."""
+    out = Writes()
+    log = Log(out=out)
+    log.gather(asyncio.get_running_loop())
+
+    for number in range(3):
+        log("event", count=number)
+    await asyncio.to_thread(log, "event", count=3)
+    together = out.times
+    log("event", count=4)
+    log.gather(None)
+    log("event", count=5)
+    await asyncio.sleep(0)
+
+    told = [json.loads(line)["count"] for line in out.getvalue().splitlines()]
+    assert sorted(told) == list(range(6))
+    assert [number for number in told if number != 3] == [0, 1, 2, 4, 5]
+    assert (together, out.times) == (2, 4)
+
+
+async def test_lines_that_cannot_be_written_together_are_all_counted() -> None:
+    """A closed file costs each of its lines."""
+    closed = BytesIO()
+    closed.close()
+    log = Log(out=closed)
+    log.gather(asyncio.get_running_loop())
+    log("one")
+    log("two")
+    await asyncio.sleep(0)
+
+    assert log.lines_lost == 2
 
 
 def test_only_known_fields_can_be_logged() -> None:

@@ -6,10 +6,12 @@ exception is told by its type and the places it passed, not by its text, which m
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 import traceback
 from datetime import UTC, datetime
+from threading import get_ident
 from typing import BinaryIO, Final
 
 import msgspec
@@ -55,6 +57,10 @@ class Log:
         self._out = out if out is not None else sys.stderr.buffer
         self.lines_lost = 0
         """Lines that could not be written; nothing else can be done about a closed stderr."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
+        """The thread of the loop, where lines are gathered."""
+        self._lines: list[bytes] = []
         self._second = -1
         self._second_text = ""
         """The second of the latest line, as it is written."""
@@ -70,11 +76,31 @@ class Log:
         line: dict[str, Value] = {"timestamp": self._now(), "event": event}
         line.update(fields)
         text = _ENCODER.encode(line)
+        if self._loop is None or get_ident() != self._loop_thread:
+            self._write([text])
+            return
+        if not self._lines:
+            self._loop.call_soon(self._write_gathered)
+        self._lines.append(text)
+
+    def gather(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """From here on, write the lines of one round of this loop together, in the next: to write
+        each costs a call of the system. None: each at once again. Call it in the loop's thread."""
+        self._write_gathered()
+        self._loop = loop
+        self._loop_thread = get_ident()
+
+    def _write_gathered(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines:
+            self._write(lines)
+
+    def _write(self, lines: list[bytes]) -> None:
         try:
-            self._out.write(text + b"\n")
+            self._out.write(b"\n".join(lines) + b"\n")
             self._out.flush()
         except (OSError, ValueError):
-            self.lines_lost += 1
+            self.lines_lost += len(lines)
 
     def _now(self) -> str:
         second, rest = divmod(time.time_ns(), 1_000_000_000)

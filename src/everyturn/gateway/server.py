@@ -200,16 +200,21 @@ async def serve(config: Config, environment: Mapping[str, str]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    gateway = await start(config, environment, Log(is_on=config.log == "json"))
+    log = Log(is_on=config.log == "json")
+    gateway = await start(config, environment, log)
+    log.gather(loop)
     gc.set_threshold(*COLLECT_EVERY)
     gateway.warming.add_done_callback(lambda _: _keep_all())
     stopping = asyncio.create_task(asked.wait())
     ended = asyncio.create_task(gateway.wait())
-    await asyncio.wait((stopping, ended), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not ended.done():
-        await gateway.stop(hurry)
-    await ended
+    try:
+        await asyncio.wait((stopping, ended), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not ended.done():
+            await gateway.stop(hurry)
+        await ended
+    finally:
+        log.gather(None)
 
 
 def _background(config: Config, log: Log) -> list[Indexing | DailyExport]:

@@ -422,6 +422,9 @@ class Batch(Contents):
             media.insert(self._db, self._media)
             self._media.clear()
         for codec, rows in self._inserts.items():
+            # In the order of their keys: each row that ends a table goes beside the one before it,
+            # to the last page, and fills it.
+            rows.sort(key=codec.key_of)
             self._write_rows(codec.insert_sql, rows)
         for codec, rows in self._replaces.items():
             self._write_rows(codec.replace_sql, rows)

@@ -102,29 +102,37 @@ class Lookup(Generic[V]):
         key = self._fresh.get(value)
         return key if key is not None else self._cache.get(value)
 
-    def ask(self, values: Iterable[V], *, at_once: int = QUERY_VALUES_MAX) -> None:
+    def ask(self, values: Iterable[V], *, is_one_by_one: bool = False) -> None:
         """Bring the keys of these values to memory, of those that are stored. There they stay until
         `trim`.
 
-        at_once: how many one statement asks for, a power of two.
+        is_one_by_one: whether to ask for one at a time, for whoever has the interpreter's lock at
+        hand; it costs less than a list of values, which is made a table first.
         """
         if not self.is_indexed:
             return
         rest = [v for v in values if v not in self._fresh and v not in self._cache]
         table = self._table
-        for start in range(0, len(rest), at_once):
-            some = rest[start : start + at_once]
-            hashes: list[int | None] = [table.hash(value) for value in some]
-            count = len(some)
-            if count & (count - 1):
-                # Padded, so that a few prepared statements serve every count.
-                count = _power_of_two(count)
-                hashes += [None] * (count - len(some))
-            sql = self._sql.get(count)
-            if sql is None:
-                sql = self._sql[count] = _ask_sql(table, count)
-            found: list[Any] = self._cursor.execute(sql, hashes).fetchall()
+        found: list[Any]
+        if is_one_by_one and rest:
+            hashes = [[table.hash(value)] for value in rest]
+            found = self._cursor.executemany(self._ask_sql(1), hashes).fetchall()
             self._cache.update(found)
+            return
+        for start in range(0, len(rest), QUERY_VALUES_MAX):
+            some: list[int | None] = [
+                table.hash(value) for value in rest[start : start + QUERY_VALUES_MAX]
+            ]
+            # Padded, so that a few prepared statements serve every count.
+            some += [None] * (_power_of_two(len(some)) - len(some))
+            found = self._cursor.execute(self._ask_sql(len(some)), some).fetchall()
+            self._cache.update(found)
+
+    def _ask_sql(self, count: int) -> str:
+        sql = self._sql.get(count)
+        if sql is None:
+            sql = self._sql[count] = _ask_sql(self._table, count)
+        return sql
 
     def added(self, entries: dict[V, int]) -> None:
         """Take up rows that were committed, in the order of their keys."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -73,6 +74,8 @@ class RowCodec:
         self._later_at = tuple(own.index(column.name) for column in schema.later_columns(log))
         self._later_backwards = tuple(sorted(self._later_at, reverse=True))
         self.key_column = schema.row_key(log)
+        self.key_of = itemgetter(self._names.index(self.key_column))
+        """The key of a row that `encode` made."""
         self.kind = log.type
         self.is_turn = log.is_turn
         self.is_call = log.type is ModelCall

@@ -30,7 +30,6 @@ from everyturn.store.batch import SET_NUMBER_SQL, Batch
 from everyturn.store.folder import FolderLock, prepare
 from everyturn.store.keeper import LOG_PAGES_MAX, Keeper
 from everyturn.store.kept import Expiry
-from everyturn.store.lookup import QUERY_VALUES_MAX
 from everyturn.store.rows import CODECS
 from everyturn.store.search import forget_erased
 from everyturn.store.standing import tally_of
@@ -48,9 +47,6 @@ _SPILL_PAGES: Final = 1_000
 _STATEMENTS: Final = 64
 """Places for prepared statements: each use of one takes the next place, and looking one up passes
 by all before it."""
-_GROUPS_MAX: Final = 8
-"""Groups that are written together where it is row by row: so the few statements of theirs come
-again before others took all places."""
 LOCK_WAIT_MS: Final = 2_000
 """How long a commit waits for a lock that a person's tool may hold."""
 
@@ -147,18 +143,14 @@ class SqliteStore:
 
     def _append(self, groups: Sequence[Group], *, is_row_by_row: bool, is_careful: bool) -> None:
         batch = Batch(self._db, self._memory, self._cursor, is_row_by_row=is_row_by_row)
-        together = _GROUPS_MAX if is_row_by_row else max(1, len(groups))
-        at_once = 1 if is_row_by_row else QUERY_VALUES_MAX
         try:
             # Before any question: each has its own transaction where it finds none.
             self._cursor.execute("BEGIN IMMEDIATE")
-            for start in range(0, len(groups), together):
-                some = groups[start : start + together]
-                self._bring_keys(some, at_once)
-                for group in some:
-                    if is_careful or not batch.add(group):
-                        careful.add(self._db, batch, group)
-                batch.write()
+            self._bring_keys(groups, is_one_by_one=is_row_by_row)
+            for group in groups:
+                if is_careful or not batch.add(group):
+                    careful.add(self._db, batch, group)
+            batch.write()
             self._uncounted.note(groups, batch)
             self._cursor.execute("COMMIT")
         except apsw.ConstraintError:
@@ -177,7 +169,7 @@ class SqliteStore:
         self._uncounted.committed()
         self._memory.trim()
 
-    def _bring_keys(self, groups: Sequence[Group], at_once: int) -> None:
+    def _bring_keys(self, groups: Sequence[Group], *, is_one_by_one: bool) -> None:
         turns, contents = self._memory.turns, self._memory.contents
         if turns.is_indexed:
             turn_ids: set[str] = set()
@@ -191,7 +183,7 @@ class SqliteStore:
                         last = turn_id
                         if turns.find(turn_id) is None:
                             turn_ids.add(turn_id)
-            turns.ask(turn_ids, at_once=at_once)
+            turns.ask(turn_ids, is_one_by_one=is_one_by_one)
         if contents.is_indexed:
             addresses: set[bytes] = set()
             for group in groups:
@@ -202,7 +194,7 @@ class SqliteStore:
                     address = node.address
                     if address not in addresses and contents.find(address) is None:
                         addresses.add(address)
-            contents.ask(addresses, at_once=at_once)
+            contents.ask(addresses, is_one_by_one=is_one_by_one)
 
     def _roll_back(self) -> None:
         if self._db.in_transaction:
