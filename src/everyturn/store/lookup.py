@@ -113,7 +113,7 @@ class Lookup(Generic[V]):
             return
         rest = [v for v in values if v not in self._fresh and v not in self._cache]
         table = self._table
-        found: list[Any]
+        found: Any
         if is_one_by_one and rest:
             hashes = [[table.hash(value)] for value in rest]
             found = self._cursor.executemany(self._ask_sql(1), hashes).fetchall()
