@@ -65,7 +65,7 @@ class ScriptedStore:
         if self.failure is not None:
             raise self.failure
 
-    def tend(self) -> bool:
+    def tend(self, *, is_merging: bool = True) -> bool:
         self.tended.set()
         self.upkeep -= 1
         return self.upkeep > 0

@@ -47,8 +47,11 @@ class Store(Protocol):
     def probe(self) -> None:
         """Write something. Raises StoreFailure while the store cannot."""
 
-    def tend(self) -> bool:
-        """Do a small part of the upkeep that appends leave behind; whether more is left."""
+    def tend(self, *, is_merging: bool = True) -> bool:
+        """Do a small part of the upkeep that appends leave behind; whether more is left.
+
+        is_merging: whether that includes what `try_append` does itself, a little each time.
+        """
 
     def close(self) -> None:
         """Give everything back; the store can be opened again."""

@@ -21,6 +21,11 @@ V = TypeVar("V", bound=Hashable)
 MERGE_ENTRIES_MIN: Final = 16_384
 """Entries that come together before they are merged; readers scan up to twice as many."""
 _SLICE_ENTRIES: Final = 128
+"""Entries that are written to an index in one transaction."""
+_PLACED_AT_ONCE: Final = 1_024
+"""Entries whose place is worked out in one slice of the upkeep: some 1 ms."""
+_SHELF_BITS: Final = 5
+"""Entries are sorted by so many of their first bits before a merge, and then shelf by shelf."""
 CACHE_ENTRIES_MAX: Final = 8_192
 """What is asked for again soon; the rest is for the index, which answers in a few microseconds."""
 QUERY_VALUES_MAX: Final = 256
@@ -47,18 +52,23 @@ def address_hash(address: bytes) -> int:
 class Table(Generic[V]):
     """The table whose values are to be found."""
 
-    __slots__ = ("hash", "key", "name", "value")
+    __slots__ = ("hash", "hash_bits", "key", "name", "value")
 
-    def __init__(self, *, name: str, key: str, value: str, hash: Callable[[V], int]) -> None:
+    def __init__(
+        self, *, name: str, key: str, value: str, hash: Callable[[V], int], hash_bits: int
+    ) -> None:
         self.name = name
         self.key = key
         self.value = value
         self.hash = hash
+        self.hash_bits = hash_bits
 
 
-TURNS: Final[Table[str]] = Table(name="turn_ids", key="turn_key", value="turn_id", hash=turn_hash)
+TURNS: Final[Table[str]] = Table(
+    name="turn_ids", key="turn_key", value="turn_id", hash=turn_hash, hash_bits=60
+)
 CONTENTS: Final[Table[bytes]] = Table(
-    name="contents", key="content_key", value="address", hash=address_hash
+    name="contents", key="content_key", value="address", hash=address_hash, hash_bits=63
 )
 
 
@@ -76,7 +86,13 @@ class Lookup(Generic[V]):
         """What the index does not hold yet."""
         self._cache: dict[V, int] = {}
         """Some of what it holds: the latest asked for and merged."""
+        self._unplaced: list[tuple[V, int]] = []
+        """What is being merged, and not yet on a shelf."""
+        self._shelves: list[list[tuple[int, int]]] = []
+        """What is being merged, by the first bits of its hash; a shelf is sorted when it is its
+        turn, the last one first."""
         self._merging: list[tuple[int, int]] = []
+        """What is left of the shelf whose turn it is: hash and key, descending."""
         self._merging_to = 0
         self.load()
 
@@ -84,7 +100,7 @@ class Lookup(Generic[V]):
         """Take up what the files say; forgets what was remembered."""
         table = self._table
         self._cache.clear()
-        self._merging = []
+        self._unplaced, self._shelves, self._merging = [], [], []
         self._fresh = dict(
             self._db.execute(
                 f"SELECT {table.value}, {table.key} FROM {table.name}"
@@ -141,36 +157,50 @@ class Lookup(Generic[V]):
             self.key_last = next(reversed(entries.values()))
 
     def merge_slice(self) -> bool:
-        """Move one slice to the index, in a transaction of its own; whether more is due."""
-        if not self._merging and not self._begin_merge():
-            return False
+        """Do one slice of a merge, a millisecond or so, in a transaction of its own; whether more
+        is due."""
+        if self._unplaced:
+            self._place_some()
+        elif self._merging or self._shelves:
+            self._write_some()
+        elif len(self._fresh) >= MERGE_ENTRIES_MIN:
+            self._merging_to = self.key_last
+            self._unplaced = list(self._fresh.items())
+            self._shelves = [[] for _ in range(1 << _SHELF_BITS)]
+        return bool(self._unplaced or self._merging or self._shelves)
+
+    def _place_some(self) -> None:
+        some = self._unplaced[-_PLACED_AT_ONCE:]
+        del self._unplaced[-_PLACED_AT_ONCE:]
+        shift = self._table.hash_bits - _SHELF_BITS
+        for value, key in some:
+            hashed = self._table.hash(value)
+            self._shelves[hashed >> shift].append((hashed, key))
+
+    def _write_some(self) -> None:
         table = self._table
-        some = self._merging[:_SLICE_ENTRIES]
+        while not self._merging and self._shelves:
+            self._merging = sorted(self._shelves.pop(), reverse=True)
+        some = self._merging[-_SLICE_ENTRIES:]
+        is_last = len(some) == len(self._merging) and not any(self._shelves)
         # One step, in which the interpreter lock is free; to read a row of marks for each entry
         # took longer than to write them all.
-        entries = ",".join([f'"{hashed}":{key}' for hashed, key in some])
+        entries = ",".join([f'"{hashed}":{key}' for hashed, key in reversed(some)])
         with self._db:
             self._db.execute(
                 f"INSERT OR IGNORE INTO {table.name}_lookup"
                 " SELECT CAST(key AS INTEGER), value FROM json_each(?)",
                 ("{" + entries + "}",),
             )
-            if len(some) == len(self._merging):
+            if is_last:
                 self._db.execute(
                     "INSERT OR REPLACE INTO store_numbers VALUES (?, ?)",
                     (_number_name(table.name), self._merging_to),
                 )
-        del self._merging[:_SLICE_ENTRIES]
-        if not self._merging:
+        del self._merging[-_SLICE_ENTRIES:]
+        if is_last:
+            self._shelves = []
             self._end_merge()
-        return bool(self._merging)
-
-    def _begin_merge(self) -> bool:
-        if len(self._fresh) < MERGE_ENTRIES_MIN:
-            return False
-        self._merging_to = self.key_last
-        self._merging = sorted((self._table.hash(v), key) for v, key in self._fresh.items())
-        return True
 
     def _end_merge(self) -> None:
         self.is_indexed = True

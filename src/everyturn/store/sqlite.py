@@ -135,11 +135,25 @@ class SqliteStore:
         try:
             # Its caller is alone with the store, and has the interpreter's lock at hand.
             self._append_somehow(groups, is_row_by_row=True)
+            self._merge_beside()
         except _Locked:
             return False
         finally:
             self._db.set_busy_timeout(self._lock_wait_ms)
         return True
+
+    def _merge_beside(self) -> None:
+        """Merge a slice right after a commit, by whoever is at it: that holds up nobody else."""
+        try:
+            self._merge_a_slice()
+        except apsw.Error:
+            # The commit stands. What is in the way of a merge is met again by the next, and told by
+            # `tend` at the latest.
+            return
+
+    def _merge_a_slice(self) -> bool:
+        """Move a slice of keys to an index; whether more is due."""
+        return self._memory.turns.merge_slice() or self._memory.contents.merge_slice()
 
     def _append(self, groups: Sequence[Group], *, is_row_by_row: bool, is_careful: bool) -> None:
         batch = Batch(self._db, self._memory, self._cursor, is_row_by_row=is_row_by_row)
@@ -216,8 +230,8 @@ class SqliteStore:
         except apsw.Error as failure:
             raise StoreFailure(f"The store cannot be written: {_kind(failure)}.") from failure
 
-    def tend(self) -> bool:
-        """Finish a checkpoint, merge a slice of keys into an index, delete a slice of what expired;
+    def tend(self, *, is_merging: bool = True) -> bool:
+        """Finish a checkpoint, delete a slice of what expired, merge a slice of keys into an index;
         whether more is due.
 
         Raises StoreFailure.
@@ -225,8 +239,8 @@ class SqliteStore:
         try:
             if self._keeper.finish_due or self._keeper.pages > LOG_PAGES_MAX:
                 self._finish_checkpoint()
-            more = self._memory.turns.merge_slice() or self._expiry.run()
-            return self._memory.contents.merge_slice() or more
+            more = self._expiry.run()
+            return (is_merging and self._merge_a_slice()) or more
         except apsw.Error as failure:
             raise StoreFailure(f"Upkeep cannot be written: {_kind(failure)}.") from failure
 

@@ -126,6 +126,8 @@ class GroupWriter:
         self._gathered_before = 0
         self._rounds = 0
         """How many groups there were at the last look at them, and how many looks there were."""
+        self._is_loop_committing = False
+        """Whether the loop has the commits now, and not the thread."""
         self._is_busy = False
         """Whether the thread has groups, or is about to get those that were gathered."""
         self._queued_bytes = 0
@@ -185,7 +187,9 @@ class GroupWriter:
         gathered, self._gathered = self._gathered, []
         if not gathered:
             self._is_busy = False
-        elif self._may_commit_here(gathered) and self._commit_here(gathered):
+            return
+        self._is_loop_committing = self._may_commit_here(gathered)
+        if self._is_loop_committing and self._commit_here(gathered):
             self._settle(gathered, has_ended=False)
         else:
             self._queue.put(gathered)
@@ -326,8 +330,7 @@ class GroupWriter:
             if self._taken or has_upkeep:
                 given = self._queue.get_nowait()
             else:
-                wait = self._upkeep_seconds if self.healthy else PROBE_SECONDS
-                given = self._queue.get(timeout=wait)
+                given = self._wait()
             while given is not None:
                 self._taken += given
                 given = self._queue.get_nowait()
@@ -344,6 +347,14 @@ class GroupWriter:
             self._queue.put(None)
             is_last = False
         return batch, is_last
+
+    def _wait(self) -> list[_Waiting] | None:
+        """What comes next to the queue. Raises queue.Empty when nothing does for a while."""
+        try:
+            return self._queue.get(timeout=self._upkeep_seconds if self.healthy else PROBE_SECONDS)
+        except queue.Empty:
+            self._is_loop_committing = False
+            raise
 
     # ------------------------------------------- with the store's lock, in either thread
 
@@ -413,7 +424,7 @@ class GroupWriter:
             if self._failure is not None:
                 self._store.probe()
                 self._failure = None
-            return self._store.tend()
+            return self._store.tend(is_merging=not self._is_loop_committing)
         except StoreFailure as failure:
             if self._failure is None:
                 self.counts.store_failures += 1
