@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from everyturn.audit.group import Group
 from everyturn.audit.records import TurnAudit
 from everyturn.store import lookup
+from everyturn.store.base import StoreFailure
 from everyturn.store.lookup import (
     CACHE_ENTRIES_MAX,
+    CONTENTS,
     MERGE_ENTRIES_MIN,
     TURNS,
     Lookup,
+    address_hash,
     turn_hash,
 )
 from everyturn.store.reader import open_reader
@@ -144,8 +147,55 @@ def test_a_reader_finds_turns_on_both_sides_of_the_index(store: SqliteStore) -> 
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_any_text_has_a_place_in_the_index(text: str) -> None:
-    """Ids of any form hash to what an integer column holds."""
-    assert -(2**63) <= turn_hash(text) < 2**63
+    """Ids of any form hash to as many bits as their table says, which an integer column holds."""
+    assert 0 <= turn_hash(text) < 1 << TURNS.hash_bits <= 2**63
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_any_address_has_a_place_in_the_index(address: bytes) -> None:
+    """As an id has."""
+    assert 0 <= address_hash(address) < 1 << CONTENTS.hash_bits <= 2**63
+
+
+def test_commits_of_the_loop_merge_on_the_way(store: SqliteStore) -> None:
+    """A slice a commit, of turns and then of contents; who tends meanwhile leaves that to them."""
+    db = apsw.Connection(str(store.path))
+    fill(db, 1, MERGE_ENTRIES_MIN)
+    addresses = [(key, key.to_bytes(16, "big"), "{}") for key in range(1, MERGE_ENTRIES_MIN + 1)]
+    with db:
+        db.executemany("INSERT INTO contents VALUES (?, ?, ?, NULL, NULL)", addresses)
+    store.close()
+    again = SqliteStore(store.folder)
+    assert not again.tend(is_merging=False)
+    assert db.execute(INDEXED).get == 0
+
+    commits = 0
+    while db.execute("SELECT count(*) FROM contents_lookup").get < len(addresses):
+        assert again.try_append([Group((a_turn(),))])
+        commits += 1
+        assert commits < 1_000
+
+    assert commits > 100
+    assert db.execute(INDEXED).get >= MERGE_ENTRIES_MIN
+    db.close()
+    again.close()
+
+
+def test_a_merge_that_cannot_be_takes_nothing_from_its_commit(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit before it stands and counts; who tends the store tells of what is in the way."""
+
+    def in_the_way(_: object) -> bool:
+        raise apsw.FullError
+
+    monkeypatch.setattr(Lookup, "merge_slice", in_the_way)
+    turn = a_turn()
+
+    assert store.try_append([Group((turn,))])
+    assert [one.turn_id for one in store.scan(TurnAudit)] == [turn.turn_id]
+    with pytest.raises(StoreFailure):
+        store.tend()
 
 
 def test_what_only_the_index_holds_is_not_stored_again(

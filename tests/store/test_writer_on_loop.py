@@ -214,6 +214,24 @@ async def test_commits_of_the_loop_leave_upkeep_to_the_thread() -> None:
     assert await asyncio.to_thread(store.tended.wait, BOUND_SECONDS)
     await writer.close()
     assert set(store.threads) == {HERE}
+    assert not any(store.merging)
+
+
+async def test_the_thread_merges_where_the_loop_does_not() -> None:
+    """At rest, and while a commit goes its way: then no commit of the loop does a slice."""
+    resting, large = ScriptedStore(), ScriptedStore()
+    for store, group, upkeep_seconds in (
+        (resting, a_group(), 0.05),
+        (large, a_group(user_text="x" * LOOP_BYTES_MAX), 60.0),
+    ):
+        writer = GroupWriter(store, may_use_loop=True, upkeep_seconds=upkeep_seconds)
+        writer.start()
+
+        await writer.append(group)
+        await until(lambda store=store: store.merging)
+        await writer.close()
+
+        assert store.merging[0]
 
 
 async def test_a_lock_on_the_files_is_waited_for_by_the_thread(tmp_path: Path) -> None:

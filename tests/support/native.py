@@ -25,6 +25,9 @@ NEED_THE_INTERPRETER: Final = {
     "tests/store/test_lookup.py::test_what_only_the_index_holds_is_not_stored_again": (
         "changes a constant, which compiled code holds a copy of"
     ),
+    "tests/store/test_lookup.py::test_a_merge_that_cannot_be_takes_nothing_from_its_commit": (
+        "has a method fail"
+    ),
     "tests/store/test_lookup.py::test_a_turn_whose_id_was_just_made_is_not_looked_for": (
         "changes a constant, and listens to a method"
     ),

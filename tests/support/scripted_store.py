@@ -32,6 +32,8 @@ class ScriptedStore:
         self.threads: list[str] = []
         """Which thread each append ran in."""
         self.tended = threading.Event()
+        self.merging: list[bool] = []
+        """Whether each upkeep was to merge as well."""
 
     def append(self, groups: Sequence[Group]) -> None:
         assert self.may_write.wait(BOUND_SECONDS)
@@ -66,6 +68,7 @@ class ScriptedStore:
             raise self.failure
 
     def tend(self, *, is_merging: bool = True) -> bool:
+        self.merging.append(is_merging)
         self.tended.set()
         self.upkeep -= 1
         return self.upkeep > 0
