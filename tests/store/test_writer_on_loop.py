@@ -234,6 +234,31 @@ async def test_the_thread_merges_where_the_loop_does_not() -> None:
         assert store.merging[0]
 
 
+@pytest.mark.parametrize(
+    ("wait_seconds", "held_seconds", "thread"), [(0.3, 0.01, HERE), (0.005, 0.3, THERE)]
+)
+async def test_upkeep_is_waited_for_a_moment(
+    wait_seconds: float, held_seconds: float, thread: str
+) -> None:
+    """A commit that meets upkeep waits while that is short; else the thread has it."""
+    store = ScriptedStore()
+    writer = GroupWriter(
+        store, may_use_loop=True, upkeep_seconds=0.01, upkeep_wait_seconds=wait_seconds
+    )
+    writer.start()
+    store.upkeep_may_end.clear()
+    assert await asyncio.to_thread(store.tended.wait, BOUND_SECONDS)
+
+    appending = asyncio.create_task(writer.append(a_group()))
+    await asyncio.sleep(held_seconds)
+    assert not appending.done()
+    store.upkeep_may_end.set()
+    await appending
+    await writer.close()
+
+    assert store.threads == [thread]
+
+
 async def test_a_lock_on_the_files_is_waited_for_by_the_thread(tmp_path: Path) -> None:
     """A person's tool that locks the database for a moment delays a commit, not the loop."""
     store = SqliteStore(tmp_path / "data")

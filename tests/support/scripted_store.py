@@ -32,6 +32,8 @@ class ScriptedStore:
         self.threads: list[str] = []
         """Which thread each append ran in."""
         self.tended = threading.Event()
+        self.upkeep_may_end = threading.Event()
+        self.upkeep_may_end.set()
         self.merging: list[bool] = []
         """Whether each upkeep was to merge as well."""
 
@@ -70,6 +72,7 @@ class ScriptedStore:
     def tend(self, *, is_merging: bool = True) -> bool:
         self.merging.append(is_merging)
         self.tended.set()
+        assert self.upkeep_may_end.wait(BOUND_SECONDS)
         self.upkeep -= 1
         return self.upkeep > 0
 

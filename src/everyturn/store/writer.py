@@ -48,6 +48,10 @@ LOOP_QUICK_COMMITS: Final = 1_000
 """Quick commits of the loop in a row after which a slow one counts as the first again."""
 GATHER_ROUNDS_MAX: Final = 2
 """Rounds of the loop for which a batch may go on growing."""
+UPKEEP_WAIT_SECONDS: Final = 0.001
+UPKEEP_WAITS_MAX: Final = 5
+"""How long, and how often in a row, the loop waits for upkeep to be over; then the thread, which is
+at it, commits what came. That costs more, so it is not for what is over in a moment."""
 LOOP_COMMITS_MAX: Final = 16
 """Commits of the loop until the thread does the upkeep they leave."""
 # Constants: compiled, what is imported is looked up by its name each time.
@@ -99,6 +103,7 @@ class GroupWriter:
         queue_bytes_max: int = QUEUE_BYTES_MAX,
         queue_wait_seconds: float = QUEUE_WAIT_SECONDS,
         upkeep_seconds: float = UPKEEP_SECONDS,
+        upkeep_wait_seconds: float = UPKEEP_WAIT_SECONDS,
     ) -> None:
         """on_committed: called on the event loop for each group that was kept, before its task
         goes on; this is where `ContentIndex.confirm` belongs.
@@ -119,6 +124,7 @@ class GroupWriter:
         self._queue_bytes_max = queue_bytes_max
         self._queue_wait_seconds = queue_wait_seconds
         self._upkeep_seconds = upkeep_seconds
+        self._upkeep_wait_seconds = upkeep_wait_seconds
         self._queue: queue.SimpleQueue[list[_Waiting] | None] = queue.SimpleQueue()
         self._taken: deque[_Waiting] = deque()
         """What the thread took from the queue and has not committed."""
@@ -126,6 +132,7 @@ class GroupWriter:
         self._gathered_before = 0
         self._rounds = 0
         """How many groups there were at the last look at them, and how many looks there were."""
+        self._upkeep_waits = 0
         self._is_loop_committing = False
         """Whether the loop has the commits now, and not the thread."""
         self._is_busy = False
@@ -184,6 +191,9 @@ class GroupWriter:
         if self._is_growing():
             self._loop.call_soon(self._hand_over)
             return
+        if self._is_upkeep_under_way():
+            self._loop.call_later(self._upkeep_wait_seconds, self._hand_over)
+            return
         gathered, self._gathered = self._gathered, []
         if not gathered:
             self._is_busy = False
@@ -204,6 +214,18 @@ class GroupWriter:
             return False
         self._gathered_before = count
         self._rounds += 1
+        return True
+
+    def _is_upkeep_under_way(self) -> bool:
+        """Whether the loop would commit what was gathered, were the thread not at the store."""
+        if (
+            not self._store_lock.locked()
+            or self._upkeep_waits == UPKEEP_WAITS_MAX
+            or not self._may_commit_here(self._gathered)
+        ):
+            self._upkeep_waits = 0
+            return False
+        self._upkeep_waits += 1
         return True
 
     def _may_commit_here(self, gathered: list[_Waiting]) -> bool:
