@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from everyturn.store.lookup import (
     CONTENTS,
     MERGE_ENTRIES_MIN,
     TURNS,
+    Filter,
     Lookup,
     address_hash,
     turn_hash,
@@ -155,6 +157,71 @@ def test_any_text_has_a_place_in_the_index(text: str) -> None:
 def test_any_address_has_a_place_in_the_index(address: bytes) -> None:
     """As an id has."""
     assert 0 <= address_hash(address) < 1 << CONTENTS.hash_bits <= 2**63
+
+
+@given(st.lists(st.integers(0, 2**63 - 1)), st.integers(0, 2**63 - 1))
+def test_a_filter_denies_nothing_that_was_added(added: list[int], other: int) -> None:
+    """What it says no to was not added; what shares no bit with anything added gets that no."""
+    some = Filter()
+    for hashed in added:
+        some.add(hashed)
+
+    assert all(some.may_hold(hashed) for hashed in added)
+    places = {hashed & (1 << 23) - 1 for hashed in added}
+    places |= {hashed >> 23 & (1 << 23) - 1 for hashed in added}
+    if other & (1 << 23) - 1 not in places:
+        assert not some.may_hold(other)
+
+
+def test_new_contents_are_not_asked_for(store: SqliteStore) -> None:
+    """The index is asked for what it may hold: all that was merged, also by a process before, and
+    of what is new about none."""
+    db = apsw.Connection(str(store.path))
+    stored = [sha256(b"%d" % key).digest()[:16] for key in range(1, MERGE_ENTRIES_MIN + 1)]
+    rows = [(key, address, "{}") for key, address in enumerate(stored, start=1)]
+    with db:
+        db.executemany("INSERT INTO contents VALUES (?, ?, ?, NULL, NULL)", rows)
+    merging = Lookup(db, CONTENTS)
+    while merging.merge_slice():
+        pass
+    merging.trim()
+
+    for one in (merging, Lookup(db, CONTENTS)):
+        asked: list[int] = []
+        db.trace_v2(apsw.SQLITE_TRACE_STMT, lambda _, asked=asked: asked.append(1))
+        new = [sha256(b"new %d" % number).digest()[:16] for number in range(1_000)]
+        one.ask(new, is_one_by_one=True)
+        assert len(asked) < 10
+        assert not any(one.find(address) for address in new)
+        one.ask(stored[:50], is_one_by_one=True)
+        assert [one.find(address) for address in stored[:50]] == list(range(1, 51))
+        db.trace_v2(0)
+    db.close()
+
+
+def test_a_large_index_is_asked_each_time(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index with more than a filter is kept for is asked for all, from the start or from there
+    on."""
+    monkeypatch.setattr(lookup, "FILTER_ENTRIES_MAX", MERGE_ENTRIES_MIN - 1)
+    db = apsw.Connection(str(store.path))
+    stored = [sha256(b"%d" % key).digest()[:16] for key in range(1, MERGE_ENTRIES_MIN + 1)]
+    rows = [(key, address, "{}") for key, address in enumerate(stored, start=1)]
+    with db:
+        db.executemany("INSERT INTO contents VALUES (?, ?, ?, NULL, NULL)", rows)
+    merging = Lookup(db, CONTENTS)
+    while merging.merge_slice():
+        pass
+
+    for one in (merging, Lookup(db, CONTENTS)):
+        asked: list[int] = []
+        db.trace_v2(apsw.SQLITE_TRACE_STMT, lambda _, asked=asked: asked.append(1))
+        one.ask([sha256(b"new").digest()[:16], stored[0]], is_one_by_one=True)
+        assert one.find(stored[0]) == 1
+        assert asked
+        db.trace_v2(0)
+    db.close()
 
 
 def test_commits_of_the_loop_merge_on_the_way(store: SqliteStore) -> None:

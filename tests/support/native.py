@@ -25,6 +25,9 @@ NEED_THE_INTERPRETER: Final = {
     "tests/store/test_lookup.py::test_what_only_the_index_holds_is_not_stored_again": (
         "changes a constant, which compiled code holds a copy of"
     ),
+    "tests/store/test_lookup.py::test_a_large_index_is_asked_each_time": (
+        "changes a constant, which compiled code holds a copy of"
+    ),
     "tests/store/test_lookup.py::test_a_merge_that_cannot_be_takes_nothing_from_its_commit": (
         "has a method fail"
     ),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import apsw
 
@@ -30,6 +30,11 @@ CACHE_ENTRIES_MAX: Final = 8_192
 """What is asked for again soon; the rest is for the index, which answers in a few microseconds."""
 QUERY_VALUES_MAX: Final = 256
 """Values that one statement asks for."""
+FILTER_ENTRIES_MAX: Final = 1 << 19
+"""Entries of an index that a filter is kept for; to read so many at the start takes some 0.2 s."""
+_FILTER_BITS: Final = 23
+"""Bits of a hash that make a place in a filter: 1 MiB, in which 14 of 1,000 new values look known
+when it is full."""
 
 
 def turn_hash(turn_id: str) -> int:
@@ -52,11 +57,20 @@ def address_hash(address: bytes) -> int:
 class Table(Generic[V]):
     """The table whose values are to be found."""
 
-    __slots__ = ("hash", "hash_bits", "key", "name", "value")
+    __slots__ = ("hash", "hash_bits", "is_asked_for_new", "key", "name", "value")
 
     def __init__(
-        self, *, name: str, key: str, value: str, hash: Callable[[V], int], hash_bits: int
+        self,
+        *,
+        name: str,
+        key: str,
+        value: str,
+        hash: Callable[[V], int],
+        hash_bits: int,
+        is_asked_for_new: bool = False,
     ) -> None:
+        """is_asked_for_new: whether most values that are asked for are stored nowhere."""
+        self.is_asked_for_new = is_asked_for_new
         self.name = name
         self.key = key
         self.value = value
@@ -68,8 +82,38 @@ TURNS: Final[Table[str]] = Table(
     name="turn_ids", key="turn_key", value="turn_id", hash=turn_hash, hash_bits=60
 )
 CONTENTS: Final[Table[bytes]] = Table(
-    name="contents", key="content_key", value="address", hash=address_hash, hash_bits=63
+    name="contents",
+    key="content_key",
+    value="address",
+    hash=address_hash,
+    hash_bits=63,
+    is_asked_for_new=True,
 )
+
+
+class Filter:
+    """Says of most hashes that they were never added; of none that was (a Bloom filter)."""
+
+    __slots__ = ("_bits", "count")
+
+    def __init__(self) -> None:
+        self._bits = bytearray(1 << (_FILTER_BITS - 3))
+        self.count = 0
+
+    def add(self, hashed: int) -> None:
+        """Take up a hash; its lower 46 bits must look random."""
+        self.count += 1
+        mask = (1 << _FILTER_BITS) - 1
+        one, other = hashed & mask, (hashed >> _FILTER_BITS) & mask
+        self._bits[one >> 3] |= 1 << (one & 7)
+        self._bits[other >> 3] |= 1 << (other & 7)
+
+    def may_hold(self, hashed: int) -> bool:
+        """Whether a hash may have been added."""
+        mask = (1 << _FILTER_BITS) - 1
+        one, other = hashed & mask, (hashed >> _FILTER_BITS) & mask
+        bits = self._bits
+        return bool(bits[one >> 3] >> (one & 7) & bits[other >> 3] >> (other & 7) & 1)
 
 
 class Lookup(Generic[V]):
@@ -101,6 +145,7 @@ class Lookup(Generic[V]):
         table = self._table
         self._cache.clear()
         self._unplaced, self._shelves, self._merging = [], [], []
+        self._filter = self._filled() if table.is_asked_for_new else None
         self._fresh = dict(
             self._db.execute(
                 f"SELECT {table.value}, {table.key} FROM {table.name}"
@@ -112,6 +157,16 @@ class Lookup(Generic[V]):
         self.key_last: int = self._db.execute(
             f"SELECT coalesce(max({table.key}), 0) FROM {table.name}"
         ).get
+
+    def _filled(self) -> Filter | None:
+        """The filter of the index; None where that holds too much."""
+        found = self._db.execute(
+            f"SELECT hash FROM {self._table.name}_lookup LIMIT {FILTER_ENTRIES_MAX + 1}"
+        )
+        made = Filter()
+        for row in found:
+            made.add(cast(int, row[0]))
+        return made if made.count <= FILTER_ENTRIES_MAX else None
 
     def find(self, value: V) -> int | None:
         """The key, if it is in memory; None says nothing (see `ask`)."""
@@ -127,18 +182,20 @@ class Lookup(Generic[V]):
         """
         if not self.is_indexed:
             return
-        rest = [v for v in values if v not in self._fresh and v not in self._cache]
-        table = self._table
+        hashes: list[int] = []
+        for value in values:
+            if value not in self._fresh and value not in self._cache:
+                hashed = self._table.hash(value)
+                if self._filter is None or self._filter.may_hold(hashed):
+                    hashes.append(hashed)
         found: Any
-        if is_one_by_one and rest:
-            hashes = [[table.hash(value)] for value in rest]
-            found = self._cursor.executemany(self._ask_sql(1), hashes).fetchall()
+        if is_one_by_one and hashes:
+            ones = [[hashed] for hashed in hashes]
+            found = self._cursor.executemany(self._ask_sql(1), ones).fetchall()
             self._cache.update(found)
             return
-        for start in range(0, len(rest), QUERY_VALUES_MAX):
-            some: list[int | None] = [
-                table.hash(value) for value in rest[start : start + QUERY_VALUES_MAX]
-            ]
+        for start in range(0, len(hashes), QUERY_VALUES_MAX):
+            some: list[int | None] = [*hashes[start : start + QUERY_VALUES_MAX]]
             # Padded, so that a few prepared statements serve every count.
             some += [None] * (_power_of_two(len(some)) - len(some))
             found = self._cursor.execute(self._ask_sql(len(some)), some).fetchall()
@@ -198,6 +255,11 @@ class Lookup(Generic[V]):
                     (_number_name(table.name), self._merging_to),
                 )
         del self._merging[-_SLICE_ENTRIES:]
+        if self._filter is not None:
+            for hashed, _ in some:
+                self._filter.add(hashed)
+            if self._filter.count > FILTER_ENTRIES_MAX:
+                self._filter = None
         if is_last:
             self._shelves = []
             self._end_merge()
