@@ -57,9 +57,10 @@ def test_values_are_found_before_during_and_after_a_merge(store: SqliteStore) ->
     slices = 0
     while lookup.merge_slice():
         slices += 1
+        lookup.ask(some)
         assert [lookup.find(value) for value in some] == [rows[value] for value in some]
     assert slices > 10
-    assert db.execute(INDEXED).get == len(rows)
+    assert db.execute(INDEXED).get == MERGE_ENTRIES_MIN
     late = fill(db, len(rows) + 1, 5)
     lookup.added(late)
 
@@ -75,7 +76,7 @@ def test_values_are_found_before_during_and_after_a_merge(store: SqliteStore) ->
 def test_what_was_asked_for_is_known_until_the_commit_is_over(store: SqliteStore) -> None:
     """However many keys a commit asks for, none of them is let go for another; then they are."""
     db = apsw.Connection(str(store.path))
-    rows = fill(db, 1, CACHE_ENTRIES_MAX + MERGE_ENTRIES_MIN)
+    rows = fill(db, 1, 2 * MERGE_ENTRIES_MIN)
     lookup = Lookup(db, TURNS)
     while lookup.merge_slice():
         pass
@@ -236,16 +237,45 @@ def test_commits_of_the_loop_merge_on_the_way(store: SqliteStore) -> None:
     assert not again.tend(is_merging=False)
     assert db.execute(INDEXED).get == 0
 
-    commits = 0
-    while db.execute("SELECT count(*) FROM contents_lookup").get < len(addresses):
+    commits, contents = 0, "SELECT count(*) FROM contents_lookup"
+    while min(db.execute(INDEXED).get, db.execute(contents).get) < MERGE_ENTRIES_MIN:
         assert again.try_append([Group((a_turn(),))])
         commits += 1
         assert commits < 1_000
 
     assert commits > 100
-    assert db.execute(INDEXED).get >= MERGE_ENTRIES_MIN
     db.close()
     again.close()
+
+
+@pytest.mark.parametrize(("turns", "contents"), [(1, 30), (60, 1)])
+def test_merges_keep_up_with_commits(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, turns: int, contents: int
+) -> None:
+    """However much commits bring, what waits to be merged stays under what readers should scan,
+    and a little: what commits do not keep up with, upkeep does."""
+    monkeypatch.setattr(lookup, "MERGE_ENTRIES_MIN", 1_024)
+    db = apsw.Connection(str(store.path))
+    index = an_index()
+    for number in range(200):
+        groups = []
+        for one in range(turns):
+            messages = [b'"%d %d %d"' % (number, one, item) for item in range(contents)]
+            group, _ = group_of(a_turn(), index, messages)
+            index.confirm(group)
+            groups.append(group)
+        assert store.try_append(groups)
+        if number % 16 == 0:
+            while store.tend(is_merging=False):
+                pass
+
+        waiting = db.execute(
+            "SELECT (SELECT count(*) FROM turn_ids) - (SELECT count(*) FROM turn_ids_lookup),"
+            " (SELECT count(*) FROM contents) - (SELECT count(*) FROM contents_lookup)"
+        ).fetchone()
+        assert waiting is not None
+        assert max(waiting) <= 2 * 1_024 + 16 * turns * contents
+    db.close()
 
 
 def test_a_merge_that_cannot_be_takes_nothing_from_its_commit(
@@ -261,8 +291,11 @@ def test_a_merge_that_cannot_be_takes_nothing_from_its_commit(
 
     assert store.try_append([Group((turn,))])
     assert [one.turn_id for one in store.scan(TurnAudit)] == [turn.turn_id]
-    with pytest.raises(StoreFailure):
-        store.tend()
+    for _ in range(2):
+        with pytest.raises(StoreFailure):
+            store.tend(is_merging=False)
+    monkeypatch.undo()
+    assert not store.tend(is_merging=False)
 
 
 def test_what_only_the_index_holds_is_not_stored_again(
@@ -271,7 +304,7 @@ def test_what_only_the_index_holds_is_not_stored_again(
     """However many groups one commit holds, and whoever commits them: their turns and contents are
     found again."""
     monkeypatch.setattr(lookup, "MERGE_ENTRIES_MIN", 8)
-    messages = [b'{"role":"user","content":"%d"}' % number for number in range(20)]
+    messages = [b'{"role":"user","content":"%d"}' % number for number in range(24)]
     turns = [a_turn() for _ in messages]
     counts = "SELECT (SELECT count(*) FROM turn_ids), (SELECT count(*) FROM contents)"
 

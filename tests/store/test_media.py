@@ -8,12 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from everyturn.audit.group import Content, Group, PrefixNode
+from everyturn.audit.group import Content, Group, PrefixNode, group_bytes
 from everyturn.audit.records import ContentRef, Medium, Record
 from everyturn.store.media import refs_in, texts_of
 from everyturn.store.reader import open_reader
 from everyturn.store.sqlite import SqliteStore
-from everyturn.store.writer import group_bytes
 from tests.support.store_records import (
     a_call,
     a_retrieval,

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from everyturn.audit.group import Group
+from everyturn.audit.group import Group, group_bytes
 from everyturn.audit.records import TurnAudit
 from everyturn.errors import AuditUnavailable
 from everyturn.store.base import RecordRefused, StoreFailure
 from everyturn.store.sqlite import SqliteStore
-from everyturn.store.writer import GroupWriter, group_bytes
+from everyturn.store.writer import GroupWriter
 from tests.support.scripted_store import ScriptedStore, a_group, until
 from tests.support.store_records import a_call, a_turn, closed_turn
 

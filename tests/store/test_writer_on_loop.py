@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from everyturn.audit.group import Group
+from everyturn.errors import AuditUnavailable
 from everyturn.store.base import RecordRefused, StoreFailure
 from everyturn.store.sqlite import SqliteStore
 from everyturn.store.writer import (
@@ -217,12 +218,54 @@ async def test_commits_of_the_loop_leave_upkeep_to_the_thread() -> None:
     assert not any(store.merging)
 
 
+async def test_a_batch_does_not_grow_out_of_the_loop() -> None:
+    """What the loop could commit does not wait until only the thread can."""
+    store = ScriptedStore()
+    writer = GroupWriter(store, may_use_loop=True)
+    writer.start()
+    tasks = []
+    for count in (150, 120):
+        tasks += [asyncio.create_task(writer.append(a_group())) for _ in range(count)]
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    for _ in range(2):
+        large = [a_group(user_text="x" * (LOOP_BYTES_MAX // 3)) for _ in range(2)]
+        tasks += [asyncio.create_task(writer.append(group)) for group in large]
+        await asyncio.sleep(0)
+
+    await asyncio.gather(*tasks)
+    await writer.close()
+
+    assert set(store.threads) == {HERE}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_no_task_waits_for_a_thread_that_is_gone() -> None:
+    """What came while upkeep failed in a way nobody knows is told that the writer is closed."""
+    store = ScriptedStore()
+    writer = GroupWriter(store, may_use_loop=True, upkeep_seconds=0.01, upkeep_wait_seconds=0.05)
+    writer.start()
+    store.upkeep_may_end.clear()
+    assert await asyncio.to_thread(store.tended.wait, BOUND_SECONDS)
+    store.upkeep_failure = RuntimeError()
+
+    appending = asyncio.create_task(writer.append(a_group()))
+    await asyncio.sleep(0.01)
+    store.upkeep_may_end.set()
+    with pytest.raises(AuditUnavailable):
+        await asyncio.wait_for(appending, BOUND_SECONDS)
+    await writer.close()
+    assert writer.queued_bytes == 0
+
+
 async def test_the_thread_merges_where_the_loop_does_not() -> None:
     """At rest, and while a commit goes its way: then no commit of the loop does a slice."""
-    resting, large = ScriptedStore(), ScriptedStore()
+    resting, large, locked = ScriptedStore(), ScriptedStore(), ScriptedStore()
+    locked.is_locked = True
     for store, group, upkeep_seconds in (
         (resting, a_group(), 0.05),
         (large, a_group(user_text="x" * LOOP_BYTES_MAX), 60.0),
+        (locked, a_group(), 60.0),
     ):
         writer = GroupWriter(store, may_use_loop=True, upkeep_seconds=upkeep_seconds)
         writer.start()

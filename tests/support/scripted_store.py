@@ -34,6 +34,7 @@ class ScriptedStore:
         self.tended = threading.Event()
         self.upkeep_may_end = threading.Event()
         self.upkeep_may_end.set()
+        self.upkeep_failure: Exception | None = None
         self.merging: list[bool] = []
         """Whether each upkeep was to merge as well."""
 
@@ -73,6 +74,8 @@ class ScriptedStore:
         self.merging.append(is_merging)
         self.tended.set()
         assert self.upkeep_may_end.wait(BOUND_SECONDS)
+        if self.upkeep_failure is not None:
+            raise self.upkeep_failure
         self.upkeep -= 1
         return self.upkeep > 0
 

@@ -6,7 +6,25 @@ Nobody changes one after it is made.
 
 from __future__ import annotations
 
-from everyturn.audit.records import Medium, ReasoningText, Record
+from typing import Final, cast
+
+import msgspec
+
+from everyturn.audit.records import (
+    AccessEvent,
+    Medium,
+    ModelCall,
+    ReasoningText,
+    Record,
+    TurnAudit,
+)
+
+# Constants: compiled, what is imported is looked up by its name each time.
+_CALL: Final = ModelCall
+_TURN: Final = TurnAudit
+_ACCESS: Final = AccessEvent
+_ROW_BYTES: Final = 1_024
+"""What a row counts for beside its payloads."""
 
 
 class Content:
@@ -77,3 +95,25 @@ class Group:
         self.is_turn_new = is_turn_new
         """Whether all its records are of a turn whose id was made for it just now: nothing that
         was stored before names it."""
+
+
+def group_bytes(group: Group) -> int:
+    """What a group counts for in the queue: its payloads in characters, and a sum for its rows."""
+    size = _ROW_BYTES * len(group.records)
+    for content in group.contents:
+        size += len(content.text)
+    for kept in group.reasoning:
+        size += _ROW_BYTES + len(kept.text)
+    for medium in group.media:
+        size += _ROW_BYTES + len(medium.data)
+    for record in group.records:
+        kind = type(record)  # `isinstance` takes long to say no
+        if kind is _CALL:
+            call = cast(ModelCall, record)
+            size += len(call.response_json or "") + len(call.parameters_json or "")
+        elif kind is _TURN:
+            turn = cast(TurnAudit, record)
+            size += len(turn.user_text or "") + len(turn.assistant_text or "")
+        elif kind is not _ACCESS:
+            size += sum(len(v) for v in msgspec.structs.astuple(record) if isinstance(v, str))
+    return size

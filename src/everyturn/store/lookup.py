@@ -24,6 +24,10 @@ _SLICE_ENTRIES: Final = 128
 """Entries that are written to an index in one transaction."""
 _PLACED_AT_ONCE: Final = 1_024
 """Entries whose place is worked out in one slice of the upkeep: some 1 ms."""
+_ENTRIES_A_SLICE: Final = 64
+"""Entries that each slice of a merge brings forward at least."""
+_SLICES_MAX: Final = 4
+"""Slices after one commit."""
 _SHELF_BITS: Final = 5
 """Entries are sorted by so many of their first bits before a merge, and then shelf by shelf."""
 CACHE_ENTRIES_MAX: Final = 8_192
@@ -138,6 +142,10 @@ class Lookup(Generic[V]):
         self._merging: list[tuple[int, int]] = []
         """What is left of the shelf whose turn it is: hash and key, descending."""
         self._merging_to = 0
+        self._is_settling = False
+        """Whether what was merged is being moved from the fresh to those of the index."""
+        self._owed = 0
+        """Entries that were added since `merge_owed`."""
         self.load()
 
     def load(self) -> None:
@@ -145,6 +153,7 @@ class Lookup(Generic[V]):
         table = self._table
         self._cache.clear()
         self._unplaced, self._shelves, self._merging = [], [], []
+        self._is_settling = False
         self._filter = self._filled() if table.is_asked_for_new else None
         self._fresh = dict(
             self._db.execute(
@@ -210,8 +219,22 @@ class Lookup(Generic[V]):
     def added(self, entries: dict[V, int]) -> None:
         """Take up rows that were committed, in the order of their keys."""
         self._fresh.update(entries)
+        self._owed += len(entries)
         if entries:
             self.key_last = next(reversed(entries.values()))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more waits to be merged than readers should scan."""
+        return len(self._fresh) > 2 * MERGE_ENTRIES_MIN
+
+    def merge_owed(self) -> None:
+        """Do as many slices as keep up with what was added, up to a few at once."""
+        slices = min(1 + self._owed // _ENTRIES_A_SLICE, _SLICES_MAX)
+        self._owed = max(0, self._owed - slices * _ENTRIES_A_SLICE)
+        for _ in range(slices):
+            if not self.merge_slice():
+                return
 
     def merge_slice(self) -> bool:
         """Do one slice of a merge, a millisecond or so, in a transaction of its own; whether more
@@ -220,11 +243,15 @@ class Lookup(Generic[V]):
             self._place_some()
         elif self._merging or self._shelves:
             self._write_some()
+        elif self._is_settling:
+            self._settle_some()
         elif len(self._fresh) >= MERGE_ENTRIES_MIN:
-            self._merging_to = self.key_last
-            self._unplaced = list(self._fresh.items())
+            # They are in the order of their keys.
+            self._unplaced = list(islice(self._fresh.items(), MERGE_ENTRIES_MIN))
+            self._merging_to = self._unplaced[-1][1]
             self._shelves = [[] for _ in range(1 << _SHELF_BITS)]
-        return bool(self._unplaced or self._merging or self._shelves)
+        is_under_way = self._unplaced or self._merging or self._shelves or self._is_settling
+        return bool(is_under_way) or len(self._fresh) >= MERGE_ENTRIES_MIN
 
     def _place_some(self) -> None:
         some = self._unplaced[-_PLACED_AT_ONCE:]
@@ -262,13 +289,18 @@ class Lookup(Generic[V]):
                 self._filter = None
         if is_last:
             self._shelves = []
-            self._end_merge()
+            self.is_indexed = self._is_settling = True
 
-    def _end_merge(self) -> None:
-        self.is_indexed = True
-        merged = [value for value, key in self._fresh.items() if key <= self._merging_to]
-        for value in merged:
-            self._cache[value] = self._fresh.pop(value)
+    def _settle_some(self) -> None:
+        for value in list(islice(self._fresh, _PLACED_AT_ONCE)):
+            key = self._fresh[value]
+            if key > self._merging_to:
+                self._is_settling = False
+                break
+            self._cache[value] = key
+            del self._fresh[value]
+        else:
+            self._is_settling = bool(self._fresh)
         self.trim()
 
     def trim(self) -> None:

@@ -85,6 +85,8 @@ class SqliteStore:
         self.folder = Path(folder)
         self.path = prepare(self.folder)
         self._is_closed = False
+        self._is_merge_in_the_way = False
+        """Whether something was in the way of a merge when it was last tried beside a commit."""
         self._lock_wait_ms = lock_wait_ms
         with ExitStack() as undo:
             self._lock = FolderLock(self.folder)
@@ -143,17 +145,13 @@ class SqliteStore:
         return True
 
     def _merge_beside(self) -> None:
-        """Merge a slice right after a commit, by whoever is at it: that holds up nobody else."""
+        """Merge a little right after a commit, by whoever is at it: that holds up nobody else."""
         try:
-            self._merge_a_slice()
+            self._memory.turns.merge_owed()
+            self._memory.contents.merge_owed()
         except apsw.Error:
-            # The commit stands. What is in the way of a merge is met again by the next, and told by
-            # `tend` at the latest.
-            return
-
-    def _merge_a_slice(self) -> bool:
-        """Move a slice of keys to an index; whether more is due."""
-        return self._memory.turns.merge_slice() or self._memory.contents.merge_slice()
+            # The commit stands. What is in the way is met again by `tend`, which tells of it.
+            self._is_merge_in_the_way = True
 
     def _append(self, groups: Sequence[Group], *, is_row_by_row: bool, is_careful: bool) -> None:
         batch = Batch(self._db, self._memory, self._cursor, is_row_by_row=is_row_by_row)
@@ -234,13 +232,18 @@ class SqliteStore:
         """Finish a checkpoint, delete a slice of what expired, merge a slice of keys into an index;
         whether more is due.
 
-        Raises StoreFailure.
+        is_merging: False where commits merge; what they cannot, or do not keep up with, is merged
+        all the same. Raises StoreFailure.
         """
         try:
             if self._keeper.finish_due or self._keeper.pages > LOG_PAGES_MAX:
                 self._finish_checkpoint()
             more = self._expiry.run()
-            return (is_merging and self._merge_a_slice()) or more
+            for keys in (self._memory.turns, self._memory.contents):
+                if is_merging or keys.is_behind or self._is_merge_in_the_way:
+                    more = keys.merge_slice() or more
+            self._is_merge_in_the_way = False
+            return more
         except apsw.Error as failure:
             raise StoreFailure(f"Upkeep cannot be written: {_kind(failure)}.") from failure
 

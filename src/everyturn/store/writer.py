@@ -17,12 +17,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
-import msgspec
-
-from everyturn.audit.group import Group
-from everyturn.audit.records import AccessEvent, ModelCall, TurnAudit
+from everyturn.audit.group import Group, group_bytes
 from everyturn.errors import AuditUnavailable
 from everyturn.store.base import RecordRefused, Store, StoreFailure
 
@@ -54,12 +51,6 @@ UPKEEP_WAITS_MAX: Final = 5
 at it, commits what came. That costs more, so it is not for what is over in a moment."""
 LOOP_COMMITS_MAX: Final = 16
 """Commits of the loop until the thread does the upkeep they leave."""
-# Constants: compiled, what is imported is looked up by its name each time.
-_CALL: Final = ModelCall
-_TURN: Final = TurnAudit
-_ACCESS: Final = AccessEvent
-_ROW_BYTES: Final = 1_024
-"""What a row counts for beside its payloads."""
 
 
 @dataclass(slots=True)
@@ -202,13 +193,18 @@ class GroupWriter:
         if self._is_loop_committing and self._commit_here(gathered):
             self._settle(gathered, has_ended=False)
         else:
+            self._is_loop_committing = False
             self._queue.put(gathered)
 
     def _is_growing(self) -> bool:
         """Whether another round of the loop is worth waiting for: many tasks are at work, and each
         group more makes a commit cheaper for all. A group alone does not wait."""
         count = len(self._gathered)
-        is_growing = count > 1 and count > self._gathered_before
+        is_growing = (
+            1 < count < BATCH_GROUPS_MAX // 2
+            and count > self._gathered_before
+            and self._queued_bytes < LOOP_BYTES_MAX // 2
+        )
         if self._is_closing or not is_growing or self._rounds == GATHER_ROUNDS_MAX:
             self._gathered_before = self._rounds = 0
             return False
@@ -307,6 +303,8 @@ class GroupWriter:
 
     def _settle(self, batch: Sequence[_Waiting], has_ended: bool) -> None:
         """Tell the tasks of a batch how it went; on the event loop."""
+        if has_ended:
+            batch = [*batch, *self._never_taken()]
         for waiting in batch:
             self._queued_bytes -= waiting.bytes
             if waiting.failure is None and self._on_committed is not None:
@@ -327,6 +325,23 @@ class GroupWriter:
                 turnstile.set_result(None)
         if has_ended and not self._ended.done():
             self._ended.set_result(None)
+
+    def _never_taken(self) -> list[_Waiting]:
+        """What came after the thread looked for the last time, as failed."""
+        left, self._gathered = self._gathered, []
+        left += self._queued()
+        for waiting in left:
+            waiting.failure = AuditUnavailable("The record writer is closed.")
+        return left
+
+    def _queued(self) -> list[_Waiting]:
+        """All that is in the queue, which is empty then."""
+        found: list[_Waiting] = []
+        try:
+            while True:
+                found += self._queue.get_nowait() or []
+        except queue.Empty:
+            return found
 
     # ---------------------------------------------------------- the writer's thread
 
@@ -455,12 +470,7 @@ class GroupWriter:
 
     def _end(self) -> None:
         self._is_closing = True
-        left = list(self._taken)
-        try:
-            while True:
-                left += self._queue.get_nowait() or []
-        except queue.Empty:
-            pass
+        left = [*self._taken, *self._queued()]
         for waiting in left:
             waiting.failure = AuditUnavailable("The record writer is closed.")
         try:
@@ -468,25 +478,3 @@ class GroupWriter:
                 self._store.close()
         finally:
             self._report(left, has_ended=True)
-
-
-def group_bytes(group: Group) -> int:
-    """What a group counts for in the queue: its payloads in characters, and a sum for its rows."""
-    size = _ROW_BYTES * len(group.records)
-    for content in group.contents:
-        size += len(content.text)
-    for kept in group.reasoning:
-        size += _ROW_BYTES + len(kept.text)
-    for medium in group.media:
-        size += _ROW_BYTES + len(medium.data)
-    for record in group.records:
-        kind = type(record)  # `isinstance` takes long to say no
-        if kind is _CALL:
-            call = cast(ModelCall, record)
-            size += len(call.response_json or "") + len(call.parameters_json or "")
-        elif kind is _TURN:
-            turn = cast(TurnAudit, record)
-            size += len(turn.user_text or "") + len(turn.assistant_text or "")
-        elif kind is not _ACCESS:
-            size += sum(len(v) for v in msgspec.structs.astuple(record) if isinstance(v, str))
-    return size
