@@ -35,7 +35,7 @@ CACHE_ENTRIES_MAX: Final = 8_192
 QUERY_VALUES_MAX: Final = 256
 """Values that one statement asks for."""
 FILTER_ENTRIES_MAX: Final = 1 << 19
-"""Entries of an index that a filter is kept for; to read so many at the start takes 0.2 to 0.4 s."""
+"""Entries of an index that a filter is kept for; reading them at the start takes 0.2 to 0.4 s."""
 _FILTER_BITS: Final = 23
 """Bits of a hash that make a place in a filter: 1 MiB, in which 14 of 1,000 new values look known
 when it is full."""
