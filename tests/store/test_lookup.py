@@ -174,10 +174,8 @@ def test_a_filter_denies_nothing_that_was_added(added: list[int], other: int) ->
         assert not some.may_hold(other)
 
 
-def test_new_contents_are_not_asked_for(store: SqliteStore) -> None:
-    """The index is asked for what it may hold: all that was merged, also by a process before, and
-    of what is new about none."""
-    db = apsw.Connection(str(store.path))
+def merged_contents(db: apsw.Connection) -> tuple[Lookup[bytes], list[bytes]]:
+    """Contents with keys from 1 on, all of them in the index; their addresses."""
     stored = [sha256(b"%d" % key).digest()[:16] for key in range(1, MERGE_ENTRIES_MIN + 1)]
     rows = [(key, address, "{}") for key, address in enumerate(stored, start=1)]
     with db:
@@ -185,6 +183,14 @@ def test_new_contents_are_not_asked_for(store: SqliteStore) -> None:
     merging = Lookup(db, CONTENTS)
     while merging.merge_slice():
         pass
+    return merging, stored
+
+
+def test_new_contents_are_not_asked_for(store: SqliteStore) -> None:
+    """The index is asked for what it may hold: all that was merged, also by a process before, and
+    of what is new about none."""
+    db = apsw.Connection(str(store.path))
+    merging, stored = merged_contents(db)
     merging.trim()
 
     for one in (merging, Lookup(db, CONTENTS)):
@@ -207,13 +213,7 @@ def test_a_large_index_is_asked_each_time(
     on."""
     monkeypatch.setattr(lookup, "FILTER_ENTRIES_MAX", MERGE_ENTRIES_MIN - 1)
     db = apsw.Connection(str(store.path))
-    stored = [sha256(b"%d" % key).digest()[:16] for key in range(1, MERGE_ENTRIES_MIN + 1)]
-    rows = [(key, address, "{}") for key, address in enumerate(stored, start=1)]
-    with db:
-        db.executemany("INSERT INTO contents VALUES (?, ?, ?, NULL, NULL)", rows)
-    merging = Lookup(db, CONTENTS)
-    while merging.merge_slice():
-        pass
+    merging, stored = merged_contents(db)
 
     for one in (merging, Lookup(db, CONTENTS)):
         asked: list[int] = []

@@ -327,21 +327,18 @@ class GroupWriter:
             self._ended.set_result(None)
 
     def _never_taken(self) -> list[_Waiting]:
-        """What came after the thread looked for the last time, as failed."""
-        left, self._gathered = self._gathered, []
-        left += self._queued()
+        """What the thread, which has ended, did not commit, as failed."""
+        left = list(self._taken)
+        try:
+            while True:
+                left += self._queue.get_nowait() or []
+        except queue.Empty:
+            pass
+        left += self._gathered
+        self._gathered = []
         for waiting in left:
             waiting.failure = AuditUnavailable("The record writer is closed.")
         return left
-
-    def _queued(self) -> list[_Waiting]:
-        """All that is in the queue, which is empty then."""
-        found: list[_Waiting] = []
-        try:
-            while True:
-                found += self._queue.get_nowait() or []
-        except queue.Empty:
-            return found
 
     # ---------------------------------------------------------- the writer's thread
 
@@ -470,11 +467,8 @@ class GroupWriter:
 
     def _end(self) -> None:
         self._is_closing = True
-        left = [*self._taken, *self._queued()]
-        for waiting in left:
-            waiting.failure = AuditUnavailable("The record writer is closed.")
         try:
             with self._store_lock:
                 self._store.close()
         finally:
-            self._report(left, has_ended=True)
+            self._report([], has_ended=True)
